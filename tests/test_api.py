@@ -58,7 +58,7 @@ def test_importing_liebig_loads_no_torch_and_every_public_name_exists():
 def test_documents_in_memory_become_a_retriever(tmp_path):
     iron = Document("iron", "Iron", (Section("", (TOPICS["iron"],)),), {"kind": "metal"})
     glass = {"id": "glass", "title": "Glass", "text": TOPICS["glass"], "year": 1900}
-    retriever = liebig.Retriever.build([TOPICS["barley"], glass, iron], tmp_path / "out", minutes=0)
+    retriever = liebig.build_documents([TOPICS["barley"], glass, iron], tmp_path / "out", minutes=0).retriever
     assert retriever.search("limits of barley", k=1)[0].doc == "0"
     (result,) = retriever.search("soda and lime", k=1, filters={"year": "1900"})
     assert (result.doc, result.title) == ("glass", "Glass")
@@ -66,9 +66,10 @@ def test_documents_in_memory_become_a_retriever(tmp_path):
 
 
 def test_a_temporary_folder_goes_with_the_retriever(small_model):
-    retriever = liebig.Retriever.build([TOPICS["barley"]], minutes=0, model=str(small_model))
+    retriever = liebig.build_documents([TOPICS["barley"]], minutes=0, model=str(small_model)).retriever
     folder = retriever.folder
-    assert folder.is_dir()
+    gc.collect()
+    assert folder.is_dir(), "the retriever keeps it, although the result of the build is gone"
     del retriever
     gc.collect()
     assert not folder.exists()
@@ -76,11 +77,11 @@ def test_a_temporary_folder_goes_with_the_retriever(small_model):
 
 def test_what_is_not_a_document_is_one_sentence(tmp_path):
     with pytest.raises(DataError, match=r"document 1: expected a string, a dict or a Document, got int"):
-        liebig.Retriever.build(["barley", 3], tmp_path / "out")
+        liebig.build_documents(["barley", 3], tmp_path / "out")
     with pytest.raises(DataError, match="document 0: the record has no field 'text'"):
-        liebig.Retriever.build([{"title": "barley"}], tmp_path / "out")
+        liebig.build_documents([{"title": "barley"}], tmp_path / "out")
     with pytest.raises(DataError, match=r"give a list: \[document\]"):
-        liebig.Retriever.build("barley", tmp_path / "out")
+        liebig.build_documents("barley", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -6,6 +6,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import liebig
+from liebig.stages import SUMMARIES
 
 ROOT = Path(liebig.__file__).parent
 
@@ -50,16 +51,34 @@ def folder_of(path: Path) -> str:
 
 
 def imported(tree: ast.AST) -> set[str]:
-    """The folders of liebig that a tree imports from."""
-    found = set()
+    """The folders of liebig that a tree imports from; `import liebig` gives all public functions, those of `api`."""
+    folders = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("liebig.")}
+            folders |= {a.name.split(".")[1] for a in node.names if a.name.startswith("liebig.")}
+            folders |= {"api" for a in node.names if a.name == "liebig"}
         elif isinstance(node, ast.ImportFrom) and node.module == "liebig":
-            found |= {alias.name for alias in node.names if alias.name != "__version__"}
+            folders |= {alias.name for alias in node.names if alias.name != "__version__"}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("liebig."):
-            found.add(node.module.split(".")[1])
-    return found
+            folders.add(node.module.split(".")[1])
+    return folders
+
+
+def stages_by_key(tree: ast.AST) -> set[str]:
+    """The stages that a tree names by a string: `STAGES["init"]`, or a recipe `{"kind": "init"}`."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == "STAGES":
+            names.add(ast.unparse(node.slice))
+        elif isinstance(node, ast.Dict):
+            pairs = [
+                (key, value) for key, value in zip(node.keys, node.values) if isinstance(key, ast.Constant)
+            ]
+            kinds = {
+                value.value for key, value in pairs if key.value == "kind" and isinstance(value, ast.Constant)
+            }
+            names |= {kind for kind in kinds if kind in SUMMARIES}
+    return names
 
 
 def sources() -> list[Path]:
@@ -79,6 +98,14 @@ def test_no_import_goes_up():
         and folder_of(path) != "__init__"  # the public API imports lazily
     ]
     assert upward == []
+
+
+def test_no_stage_is_called_by_key():
+    """What runs a stage imports it, so that a type checker sees its config; recipes of users are the exception."""
+    recipes = {"commands/run.py", "commands/show.py", "commands/demo.py"}
+    above = [path for path in sources() if floor_of(folder_of(path)) > floor_of("stages")]
+    keyed = {str(path.relative_to(ROOT)): stages_by_key(ast.parse(path.read_text())) for path in above}
+    assert {file: names for file, names in keyed.items() if names and file not in recipes} == {}
 
 
 def test_the_lower_floors_import_nothing_heavy():

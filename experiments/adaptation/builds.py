@@ -33,12 +33,11 @@ from liebig import encoders as bundled
 from liebig.base.records import Query
 from liebig.builder import judge as judging
 from liebig.builder.check import EncodedOnce
-from liebig.builder.judge import BASELINE, Choice, Judge
+from liebig.builder.judge import BASELINE, SystemChoice, SystemJudge
 from liebig.builder.questions import OWN, Question
 from liebig.builder.runner import Builder, encode_passages, encode_sentences
 from liebig.search.retriever import Retriever
 from liebig.search.systems import SENTENCES, open_system
-from liebig.stages import STAGES
 
 DEV = {"scifact": "train", "medquad": "dev", "squad": "dev"}
 Values = NDArray[np.float64]
@@ -81,7 +80,7 @@ def labels_of(
 
 def values_of(retriever: Retriever, asked: list[Question]) -> Values:
     """nDCG@10 of the system that the folder answers with."""
-    judge = Judge(asked)
+    judge = SystemJudge(asked)
     generation = retriever.current
     system = generation.systems()[generation.name_of(None)]
     queries = [Query(str(i), question.text) for i, question in enumerate(asked)]
@@ -90,16 +89,16 @@ def values_of(retriever: Retriever, asked: list[Question]) -> Values:
 
 def others_of(
     out: Path, retriever: Retriever, chosen: str, asked: list[Question], encoders: dict[str, Path]
-) -> Judge:
+) -> SystemJudge:
     """Every system that the build compared, asked the same questions against the whole corpus.
 
     The vectors of the encoder that was chosen are in the retriever's folder, the others are made here.
     """
     out.mkdir(parents=True, exist_ok=True)
-    builder, encoded = Builder(STAGES, out, lambda line: None), EncodedOnce()
+    builder, encoded = Builder(out, lambda line: None), EncodedOnce()
     folder, now = retriever.folder, retriever.current.description
     collection = folder / now.collection
-    judge = Judge(asked)
+    judge = SystemJudge(asked)
     judge.ask("bm25", open_system(folder / str(now.bm25)))
     for name, model in encoders.items():
         there = (now.index, now.sentences) if name == chosen and now.query is None else (None, None)
@@ -167,12 +166,12 @@ def asked_of(
     result: liebig.BuildResult, out: Path, asked: list[Question], compared: dict[str, Path], file: Path
 ) -> dict[str, Any]:
     """What a build answers with, and everything it compared, on some questions; their values in a file."""
-    retriever, choice = result.retriever, Choice(**result.checks["choice"])
+    retriever, choice = result.retriever, SystemChoice(**result.checks["choice"])
     chosen = values_of(retriever, asked)
     judge = others_of(out, retriever, choice.encoder, asked, compared)
     of_asked = judge.spread(choice.encoder)
     judge.scales = {choice.encoder: retriever.current.description.spread}  # as it is served
-    systems = [Choice(system="bm25"), *(Choice(e, "dense") for e in judge.encoders)]
+    systems = [SystemChoice(system="bm25"), *(SystemChoice(e, "dense") for e in judge.encoders)]
     systems += [BASELINE, *(hybrid.as_deployed for hybrid in judge.hybrids)]
     values = {system.name: judge.values(system) for system in systems}
     base = judge.values(BASELINE)

@@ -26,13 +26,13 @@ from liebig.base.records import Query
 from liebig.builder import build as building
 from liebig.builder.build_config import BuildConfig
 from liebig.builder.check import enough
-from liebig.builder.judge import BESIDE_SENTENCES, PLAIN, Judge, unit_of
-from liebig.builder.questions import Question, read as read_questions
+from liebig.builder.judge import BESIDE_SENTENCES, PLAIN, SystemJudge, unit_of
+from liebig.builder.questions import STAGE as QUESTIONS, Question, QuestionsConfig, read as read_questions
 from liebig.builder.runner import Builder, encode_passages, encode_sentences
 from liebig.collection import Collection
 from liebig.model.encoder import Encoder
 from liebig.search.systems import DEPTH, SENTENCE_SHARE, SENTENCES, Hits, open_system, weighted_by
-from liebig.stages import STAGES
+from liebig.stages.bm25 import STAGE as BM25, BM25Config
 from liebig.vectors import Vectors
 
 DEV_MOST = 800  # development questions of a set
@@ -77,29 +77,31 @@ class JudgedSet:
         config = BuildConfig(sources=(str(data / name / "corpus.jsonl.xz"),))
         self.encoders = {"start": config.start, **encoders}
         (out / name).mkdir(parents=True, exist_ok=True)
-        self._builder = Builder(STAGES, out / name, lambda line: None, building.STAGES)
+        self._builder = Builder(out / name, lambda line: None)
         self._collection = building.read_collection(self._builder, config, config.start)
         self.passages = list(Collection(self._collection).passages())
         self.number = {passage.id: i for i, passage in enumerate(self.passages)}
-        made = self._builder.work("questions", {"collection": str(self._collection), "seed": config.seed})
+        made = self._builder.work(
+            "questions", QUESTIONS, QuestionsConfig(collection=self._collection, seed=config.seed)
+        )
         self.asked = {"test": judged(data / name, "test"), MADE: enough(read_questions(made))}
         if name in DEV:
             dev = judged(data / name, DEV[name])
             self.asked["dev"] = [dev[i] for i in np.random.default_rng(0).permutation(len(dev))[:DEV_MOST]]
         self.judges = {
-            split: Judge([_numbered(question, self.number) for question in questions])
+            split: SystemJudge([_numbered(question, self.number) for question in questions])
             for split, questions in self.asked.items()
         }
 
     @cached_property
     def words(self) -> dict[str, list[Hits]]:
         """BM25's hits, by split."""
-        fields = {"kind": "bm25", "collection": str(self._collection), "language": "en"}
-        system, found = open_system(self._builder.work("bm25", fields)), {}
+        config = BM25Config(collection=self._collection, language="en")
+        system, by_split = open_system(self._builder.work("bm25", BM25, config)), {}
         for split, questions in self.asked.items():
             lists = system.search([Query(str(i), q.text) for i, q in enumerate(questions)], DEPTH)
-            found[split] = [[(str(self.number[id]), score) for id, score in hits] for hits in lists]
-        return found
+            by_split[split] = [[(str(self.number[id]), score) for id, score in hits] for hits in lists]
+        return by_split
 
     def indexes(self, encoder: str) -> tuple[Index, Index]:
         """Vectors of the passages, and of the sentences."""

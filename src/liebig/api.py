@@ -15,15 +15,17 @@ from __future__ import annotations
 import contextlib
 import html
 import io
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from liebig.base import config as recipes
 from liebig.base.errors import DataError, RecipeError
-from liebig.base.pipeline import Planned, run_as_rank
+from liebig.base.pipeline import Planned, Stage, run_as_rank
 from liebig.base.progress import announce
 from liebig.base.records import Document
 from liebig.builder.build import BuildResult, build as build_folder, kept_documents
@@ -32,12 +34,15 @@ from liebig.evaluation.scoring import Results, TaskResult, read_results
 from liebig.evaluation.tables import results_markdown, task_rows
 from liebig.formats.documents import IDS, document
 from liebig.formats.items import Where
-from liebig.stages import STAGES
+from liebig.stages.evaluate import STAGE as EVALUATE
+from liebig.stages.finetune import STAGE as FINETUNE
+from liebig.stages.pretrain import STAGE as PRETRAIN
 from liebig.train.log import read_log, warnings_of
 
 if TYPE_CHECKING:
     from liebig.model.encoder import Encoder
 
+C = TypeVar("C", bound=recipes.Config)
 SHOWN = 10  # lines of a log in a notebook
 
 
@@ -137,20 +142,33 @@ def build(sources: str | Path | Iterable[str | Path], out: str | Path, **config:
     `format` and `strict` (see `liebig build --help`).
     """
     fields = {"sources": sources if isinstance(sources, str | Path) else list(sources), **config}
-    return build_folder(STAGES, recipes.parse(BuildConfig, fields), Path(out), announce)
+    return build_folder(recipes.parse(BuildConfig, fields), Path(out), announce)
 
 
-def build_documents(documents: Iterable[Any], out: str | Path, **config: Any) -> BuildResult:
+class TemporaryFolder:
+    """A folder that is removed when nothing refers to this object any more."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="liebig-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
+def build_documents(documents: Iterable[Any], out: str | Path | None = None, **config: Any) -> BuildResult:
     """Build a retriever from Python objects: strings, dicts with `text`, or Documents.
 
+    `liebig.build_documents(["Barley needs nitrogen.", "Glass is made of sand."]).retriever.search("barley")`
+
     A dict may have `id`, `title`, `sections` and `metadata` too; other keys become metadata. What has no id gets its
-    place as one.
+    place as one. Without `out` the folder is a temporary one, removed with the result and its retrievers.
     """
     if isinstance(documents, str | bytes | Mapping):
         raise DataError("one document was given where several are expected", fix="give a list: [document]")
     records = [_document(given, str(place)) for place, given in enumerate(documents)]
-    fields = {"sources": str(kept_documents(Path(out))), **config}
-    return build_folder(STAGES, recipes.parse(BuildConfig, fields), Path(out), announce, records)
+    keeper = TemporaryFolder() if out is None else None
+    folder = keeper.path if keeper is not None else Path(str(out))
+    fields = {"sources": str(kept_documents(folder)), **config}
+    result = build_folder(recipes.parse(BuildConfig, fields), folder, announce, records)
+    return replace(result, keeper=keeper)
 
 
 def pretrain(recipe: str | Path | None = None, *, out: str | Path, **config: Any) -> TrainingResult:
@@ -158,7 +176,7 @@ def pretrain(recipe: str | Path | None = None, *, out: str | Path, **config: Any
 
     `liebig.pretrain(out="runs/m", stores=[{"path": "runs/store"}], objective={"kind": "condenser"}, loop={"steps": 9})`
     """
-    return TrainingResult(_made("pretrain", recipe, Path(out), config))
+    return TrainingResult(_made(PRETRAIN, recipe, Path(out), config))
 
 
 def finetune(recipe: str | Path | None = None, *, out: str | Path, **config: Any) -> TrainingResult:
@@ -166,7 +184,7 @@ def finetune(recipe: str | Path | None = None, *, out: str | Path, **config: Any
 
     `liebig.finetune(out="runs/r", model={"kind": "folder", "path": "runs/m/model"}, collection="runs/collection")`
     """
-    return TrainingResult(_made("finetune", recipe, Path(out), config))
+    return TrainingResult(_made(FINETUNE, recipe, Path(out), config))
 
 
 def evaluate(
@@ -181,14 +199,13 @@ def evaluate(
         if out is None:
             out = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="liebig-"))) / "evaluation"
         stack.enter_context(contextlib.redirect_stdout(io.StringIO()))  # the object prints the table
-        return EvaluationResult(read_results(_made("evaluate", None, Path(out), fields)))
+        return EvaluationResult(read_results(_made(EVALUATE, None, Path(out), fields)))
 
 
-def _made(name: str, recipe: str | Path | None, out: Path, fields: Mapping[str, Any]) -> Path:
+def _made(stage: Stage[C], recipe: str | Path | None, out: Path, fields: Mapping[str, Any]) -> Path:
     """The folder of a stage, run unless it is up to date."""
-    stage = STAGES[name]
     config = recipes.load(stage.config, None if recipe is None else Path(recipe), values=fields)
-    if not Planned(name, stage, config, out).up_to_date:
+    if not Planned(stage.name, stage, config, out).up_to_date:
         run_as_rank(stage, config, out)
     return out
 

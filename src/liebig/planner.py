@@ -25,9 +25,10 @@ from liebig.base.progress import counted, duration
 from liebig.base.records import Document, Passage, Section
 from liebig.bm25.index import plain, write_segments
 from liebig.bm25.search import Settings
-from liebig.builder.build import BY_SENTENCES, passage_fields
+from liebig.builder.build import passage_length, sentence_language
 from liebig.builder.build_config import BuildConfig
 from liebig.builder.questions import QuestionsConfig
+from liebig.builder.steps import BY_SENTENCES
 from liebig.builder.training import LONGEST, batch_size
 from liebig.collection import Collection, is_collection
 from liebig.formats import detect
@@ -451,9 +452,8 @@ def plan_build(config: BuildConfig) -> ResourcePlan:
 
 def measure(config: BuildConfig) -> SourceSize:
     """Read and cut the first records of the sources, and scale them to all of their bytes."""
-    fields = passage_fields(config, config.start)
     tokenizer = Tokenizer.from_folder(config.start)
-    cutter = by_tokens(tokenizer, fields["length"], language=fields["language"])
+    cutter = by_tokens(tokenizer, passage_length(config.start), language=sentence_language(config.language))
     began = perf_counter()
     files = [one for source in config.sources for one in detect(source)]
     sizes = {

@@ -3,7 +3,6 @@
 import pytest
 
 from liebig.builder.build import BuildConfig, build
-from liebig.stages import STAGES
 
 
 @pytest.fixture(scope="session")
@@ -13,7 +12,7 @@ def made(small_model):
     def make(source, out, **config):
         lines = []
         fields = {"minutes": 0, "model": str(small_model), **config}
-        build(STAGES, BuildConfig(sources=(str(source),), **fields), out, lines.append)
+        build(BuildConfig(sources=(str(source),), **fields), out, lines.append)
         return lines
 
     return make

@@ -27,7 +27,7 @@ from liebig.model.torch_model import TorchModel
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import RetrieverDescription, read
 from liebig.search.systems import SPREAD_TIMES
-from liebig.stages import STAGES, encode as encode_command
+from liebig.stages import encode as encode_command
 from liebig.train.log import read_log
 from liebig.train.stopping import FEW
 from tests.worlds import books
@@ -39,7 +39,7 @@ TOPICS = [*books.TOPICS, "candle", "orchard"]
 
 def refresh(out, *sources):
     lines = []
-    counts = update(STAGES, out, [str(source) for source in sources], lines.append)
+    counts = update(out, [str(source) for source in sources], lines.append)
     return counts, lines
 
 

@@ -11,7 +11,7 @@ from liebig.base import pipeline
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Passage, Query
 from liebig.builder import check, judge as judging, lessons as taught_texts, training
-from liebig.builder.build import STAGES as OWN, BuildConfig, build
+from liebig.builder.build import BuildConfig, build
 from liebig.builder.questions import Question
 from liebig.builder.short_texts import OPENERS
 from liebig.builder.update import update
@@ -24,8 +24,11 @@ from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import read
 from liebig.serve.engine import ServingEngine
 from liebig.serve.middleware import Limits
-from liebig.stages import STAGES
+from liebig.stages.encode import STAGE as ENCODE
+from liebig.stages.prepare import STAGE as PREPARE
+from liebig.stages.pretrain import STAGE as PRETRAIN
 from liebig.text.tokenizer import Tokenizer
+from liebig.train.optim import AdamWConfig
 from liebig.vectors import Vectors
 from tests.worlds.models import tiny
 
@@ -75,24 +78,22 @@ def world(tmp_path_factory):
     (judged / "generated.tsv").write_text("g1\tbarley-0\t1\ng2\tquince-0\t1\n")
     model(home / "start", 32, 1)
     model(home / "master", 48, 2, {"query": "children learn ", "passage": "every house of the north "})
-    table = {**STAGES, **{stage.name: stage for stage in OWN}}
 
-    def run(name, kind, **fields):
-        planned = pipeline.plan_stages(table, {name: {"kind": kind, **fields}}, home)[0]
-        pipeline.run_stage(planned.stage, planned.config, planned.out)
-        return str(planned.out)
+    def run(name, stage, **fields):
+        pipeline.run_stage(stage, stage.config(**fields), home / name)
+        return str(home / name)
 
     all_of_it = str(home / "collection")
-    taught = run("vectors", "encode", source=all_of_it, model=str(home / "master"))
-    phrases = run("phrases", "phrases", collection=all_of_it, passages=str(home / "rest"))
-    spoken = run("spoken", "encode", source=phrases, model=str(home / "master"), prompt="query")
+    taught = run("vectors", ENCODE, source=all_of_it, model=str(home / "master"))
+    phrases = run("phrases", taught_texts.PHRASES_STAGE, collection=all_of_it, passages=str(home / "rest"))
+    spoken = run("spoken", ENCODE, source=phrases, model=str(home / "master"), prompt="query")
     run(
-        "lessons", "lessons", passages=str(home / "rest"), phrases=phrases, vectors=taught,
+        "lessons", taught_texts.LESSONS, passages=str(home / "rest"), phrases=phrases, vectors=taught,
         phrase_vectors=spoken, student=str(home / "start"),
     )  # fmt: skip
     # Fitted to few texts, so that training has something left to do.
-    run("student", "student", start=str(home / "start"), lessons=str(home / "lessons"), texts=12)
-    run("store", "prepare", collection=str(home / "lessons"), tokenizer=str(home / "start"))
+    run("student", taught_texts.STUDENT, start=str(home / "start"), lessons=str(home / "lessons"), texts=12)
+    run("store", PREPARE, collection=str(home / "lessons"), tokenizer=str(home / "start"))
     return home, run
 
 
@@ -109,7 +110,7 @@ def test_half_of_the_texts_are_pieces_and_half_are_pieces_as_questions(world, tm
     (tmp_path / "log.txt").write_text("\n".join(log) + "\n\n")
     where = {"collection": str(home / "collection"), "passages": str(home / "rest"), "most": 30}
     own, more, other = (
-        [p.text for p in Collection(run(f"phrases-{name}", "phrases", **where, **fields)).passages()]
+        [p.text for p in Collection(run(f"phrases-{name}", taught_texts.PHRASES_STAGE, **where, **fields)).passages()]
         for name, fields in {
             "own": {}, "more": {"texts": str(tmp_path / "log.txt")}, "german": {"language": "german"},
         }.items()
@@ -127,7 +128,7 @@ def test_texts_without_a_teacher_are_refused(tmp_path):
     (tmp_path / "a.txt").write_text("Barley grows in the north.\n")
     config = BuildConfig(sources=(str(tmp_path / "a.txt"),), texts=str(tmp_path / "a.txt"))
     with pytest.raises(RecipeError, match="texts are used only together with a teacher"):
-        build(STAGES, config, tmp_path / "out", print)
+        build(config, tmp_path / "out", print)
 
 
 def test_a_file_without_texts_is_refused_before_the_work_begins(world, tmp_path):
@@ -138,7 +139,7 @@ def test_a_file_without_texts_is_refused_before_the_work_begins(world, tmp_path)
         sources=(str(tmp_path / "a.txt"),), texts=str(tmp_path / "log.txt"), teacher=str(home / "master")
     )
     with pytest.raises(DataError, match="there are no texts in it"):
-        build(STAGES, config, tmp_path / "out", print)
+        build(config, tmp_path / "out", print)
     assert not (tmp_path / "out" / "work").exists()
 
 
@@ -196,8 +197,8 @@ def test_a_student_starts_in_the_teachers_space_and_loads_elsewhere(world):
 
 def test_a_student_comes_nearer_to_its_teacher_and_lies_between_start_and_end(world):
     home, run = world
-    traits = training.Start.of(home / "start")
-    recipe = training.teacher_recipe(
+    traits = training.EncoderTraits.of(home / "start")
+    recipe = taught_texts.teacher_recipe(
         home / "student" / "model",
         traits,
         home / "store",
@@ -205,9 +206,9 @@ def test_a_student_comes_nearer_to_its_teacher_and_lies_between_start_and_end(wo
         [home / "vectors"],
         minutes=1.0,
     )
-    recipe["loop"] |= {"steps": 30, "batch": 16}
-    recipe["optim"] = {"lr": 1e-3}
-    run("taught", "pretrain", **recipe)
+    loop = recipe.loop.model_copy(update={"steps": 30, "batch": 16})
+    fast = recipe.model_copy(update={"loop": loop, "optim": AdamWConfig(lr=1e-3)})
+    pipeline.run_stage(PRETRAIN, fast, home / "taught")
     texts = [p.text for p in Collection(home / "lessons").passages()]
     rows = np.concatenate([part for _, part in Vectors.open(home / "lessons").chunks(1000)])
 
@@ -216,7 +217,7 @@ def test_a_student_comes_nearer_to_its_teacher_and_lies_between_start_and_end(wo
 
     start, end = home / "student" / "model", home / "taught" / "model"
     assert nearness(end) > nearness(start)
-    run("between", "mean", start=str(start), trained=str(end), share=0.25)
+    run("between", training.MEAN, start=str(start), trained=str(end), share=0.25)
     parts = [dict(Encoder.load(f).named_parameters()) for f in (start, end, home / "between" / "model")]
     for name, value in parts[2].items():
         torch.testing.assert_close(value, 0.75 * parts[0][name] + 0.25 * parts[1][name], rtol=1e-5, atol=1e-6)
@@ -225,14 +226,14 @@ def test_a_student_comes_nearer_to_its_teacher_and_lies_between_start_and_end(wo
 def test_two_encoders_have_the_same_candidates_whatever_their_pieces(world):
     home, run = world
     every = str(home / "collection")
-    whole = run("whole", "encode", source=every, model=str(home / "start"))
+    whole = run("whole", ENCODE, source=every, model=str(home / "start"))
     pieces = run(
-        "pieces", "encode", source=every, model=str(home / "master"), long="max", max_length=24, overlap=0
+        "pieces", ENCODE, source=every, model=str(home / "master"), long="max", max_length=24, overlap=0
     )
     assert len(Vectors.open(home / "pieces")) > 22 == len(Vectors.open(home / "whole"))
     found = {}
     for name, vectors in {"whole": whole, "pieces": pieces}.items():
-        run(f"few-{name}", "candidates", vectors=vectors, passages=22, most=11, seed=1)
+        run(f"few-{name}", taught_texts.CANDIDATES, vectors=vectors, passages=22, most=11, seed=1)
         (found[name],) = Vectors.open(home / f"few-{name}").chunks(100)
     assert found["whole"][0] == found["pieces"][0]
     assert 3 < len(found["whole"][0]) < 19
@@ -244,8 +245,10 @@ def test_two_encoders_have_the_same_candidates_whatever_their_pieces(world):
         np.testing.assert_allclose(row, mean / np.linalg.norm(mean), atol=2e-3)
 
 
-@pytest.mark.parametrize("kind", ["lessons", "candidates"])
-def test_a_stage_that_was_interrupted_after_its_vectors_is_run_again(world, kind, monkeypatch):
+@pytest.mark.parametrize(
+    "stage", [taught_texts.LESSONS, taught_texts.CANDIDATES], ids=lambda stage: stage.name
+)
+def test_a_stage_that_was_interrupted_after_its_vectors_is_run_again(world, stage, monkeypatch):
     home, run = world
     fields = {
         "lessons": {
@@ -253,7 +256,7 @@ def test_a_stage_that_was_interrupted_after_its_vectors_is_run_again(world, kind
             "phrase_vectors": str(home / "spoken"), "student": str(home / "start"),
         },
         "candidates": {"vectors": str(home / "vectors"), "passages": 22},
-    }[kind]  # fmt: skip
+    }[stage.name]  # fmt: skip
 
     def interrupted(*rest):
         raise KeyboardInterrupt
@@ -261,9 +264,9 @@ def test_a_stage_that_was_interrupted_after_its_vectors_is_run_again(world, kind
     with monkeypatch.context() as patch:
         patch.setattr(taught_texts, "write_summary", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            run(f"again-{kind}", kind, **fields)
-    run(f"again-{kind}", kind, **fields)
-    assert len(Vectors.open(home / f"again-{kind}")) > 0
+            run(f"again-{stage.name}", stage, **fields)
+    run(f"again-{stage.name}", stage, **fields)
+    assert len(Vectors.open(home / f"again-{stage.name}")) > 0
 
 
 def test_a_teacher_that_is_the_encoder_to_be_trained_is_refused(world, tmp_path, monkeypatch):
@@ -271,27 +274,30 @@ def test_a_teacher_that_is_the_encoder_to_be_trained_is_refused(world, tmp_path,
     monkeypatch.chdir(home)
     config = BuildConfig(sources=(str(home),), model=str(home / "start"), teacher="start")
     with pytest.raises(RecipeError, match="the teacher is the encoder that is to learn from it"):
-        build(STAGES, config, tmp_path / "out", print)
+        build(config, tmp_path / "out", print)
     assert not (tmp_path / "out" / "work").exists()
 
 
 def test_rankings_by_the_teacher_alone_weigh_less(world):
     home, _ = world
-    traits, places = training.Start.of(home / "start"), (home / "student" / "model", home / "store")
+    traits, places = training.EncoderTraits.of(home / "start"), (home / "student" / "model", home / "store")
     alone, both = (
-        training.teacher_recipe(
+        taught_texts.teacher_recipe(
             places[0], traits, places[1], [home / "lessons"] * n, [home / "vectors"] * n, 1.0
         )
         for n in (1, 2)
     )
-    assert [recipe["objective"]["ranking_weight"] for recipe in (alone, both)] == [1.0, 8.0]
-    assert alone["source"]["teacher_weights"] == [1.0]
+    assert [recipe.objective.ranking_weight for recipe in (alone, both)] == [1.0, 8.0]
+    assert alone.source.teacher_weights == (1.0,)
 
 
 def test_a_start_that_retrieves_takes_part_in_the_rankings_and_encodes_the_passages_once(world, tmp_path):
     home, _ = world
     lines = build_with_a_teacher(
-        home, tmp_path, lambda self, numbers: judging.Choice(judging.START), is_fair=lambda dense, words: True
+        home,
+        tmp_path,
+        lambda self, numbers: judging.SystemChoice(judging.START),
+        is_fair=lambda dense, words: True,
     )
     folder = tmp_path / "retriever"
     work = folder / "work"
@@ -312,7 +318,7 @@ def test_a_start_that_retrieves_takes_part_in_the_rankings_and_encodes_the_passa
     (results,) = Retriever.from_folder(folder).search_many(queries, 3, "dense")
     np.testing.assert_allclose([r.score for r in results], np.sort(scores[0])[::-1][:3], atol=3e-3)
     write_source(tmp_path, [*TOPICS[:-1], "quince"])
-    update(STAGES, folder, [str(tmp_path / "source.jsonl")], lines.append)
+    update(folder, [str(tmp_path / "source.jsonl")], lines.append)
     new = next(p for p in passages([*TOPICS[:-1], "quince"]) if p.id == "quince-1")
     score = float(start.vectors(["quince"], "query")[0] @ start.vectors([new], "passage")[0])
     hits = {r.id: r.score for r in Retriever.from_folder(folder).search("quince", 20, "dense")}
@@ -329,11 +335,11 @@ def test_a_start_that_retrieves_takes_part_in_the_rankings_and_encodes_the_passa
     ],
 )
 def test_many_texts_are_taught_in_large_batches_on_a_gpu(cuda, texts, lr, batch, monkeypatch, tmp_path):
-    monkeypatch.setattr(training.TokenStore, "open", lambda path, hashes: range(texts))
-    start, path = training.Start("mean", 512, cuda), tmp_path
-    recipe = training.teacher_recipe(path, start, path, [path], [path], minutes=3.0)
-    assert recipe["optim"] == {"lr": lr}
-    assert (recipe["loop"]["batch"], recipe["loop"]["steps"]) == (batch, 20 * texts // batch)
+    monkeypatch.setattr(taught_texts.TokenStore, "open", lambda path, hashes: range(texts))
+    start, path = training.EncoderTraits("mean", 512, cuda), tmp_path
+    recipe = taught_texts.teacher_recipe(path, start, path, [path], [path], minutes=3.0)
+    assert recipe.optim.lr == lr
+    assert (recipe.loop.batch, recipe.loop.steps) == (batch, 20 * texts // batch)
 
 
 @pytest.fixture(scope="module")
@@ -358,14 +364,14 @@ def build_with_a_teacher(home, out, choose, **checks):
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"FEWEST": 2, **checks}.items():
             patch.setattr(check, name, value)
-        patch.setattr(judging.Judge, "choose", choose)
-        build(STAGES, config, out / "retriever", lines.append)
+        patch.setattr(judging.SystemJudge, "choose", choose)
+        build(config, out / "retriever", lines.append)
     return lines
 
 
 def asymmetric_if_asked(judge, numbers):
     """The check of the start, before training, asks nothing else."""
-    return judging.Choice(judging.ASYMMETRIC if judging.ASYMMETRIC in judge.encoders else judging.START)
+    return judging.SystemChoice(judging.ASYMMETRIC if judging.ASYMMETRIC in judge.encoders else judging.START)
 
 
 def write_source(folder, topics):
@@ -451,7 +457,7 @@ def test_an_update_encodes_new_passages_with_the_teacher(built, tmp_path):
     retriever.search("barley", 1, "dense")
     write_source(tmp_path, [*TOPICS[:-1], "quince"])
     lines = []
-    counts = update(STAGES, folder, [str(tmp_path / "source.jsonl")], lines.append)
+    counts = update(folder, [str(tmp_path / "source.jsonl")], lines.append)
     assert (counts.passages, counts.gone) == (2, 2), "nothing else was cut anew"
     model = retriever.current.embedder
     assert retriever.reload()
@@ -482,7 +488,7 @@ def test_a_teacher_is_shown_and_never_chosen():
     wrong = [[("other", 1.0)] for _ in range(100)]
     hits = {"bm25": wrong, judging.START: wrong, judging.TEACHER: right}
     for display_only, encoder in (((), judging.TEACHER), ((judging.TEACHER,), judging.START)):
-        judge = judging.Judge(asked, dict(hits), frozenset(display_only))
+        judge = judging.SystemJudge(asked, dict(hits), frozenset(display_only))
         assert judge.choose(judge.every).encoder == encoder
 
 
@@ -499,7 +505,7 @@ def test_documents_of_one_word_or_none_are_enough_to_build_and_too_few_to_teach(
         teacher=str(home / "master"),
         minutes=1,
     )
-    build(STAGES, config, tmp_path / "out", lines.append)
+    build(config, tmp_path / "out", lines.append)
     assert any(line.startswith("teaching: skipped, because") for line in lines)
     assert texts[1] in {hit.text for hit in Retriever.from_folder(tmp_path / "out").search(texts[1], 3)}
 
@@ -508,4 +514,4 @@ def test_a_teacher_without_time_is_refused(world, tmp_path):
     home, _ = world
     config = BuildConfig(sources=(str(home),), teacher=str(home / "master"), minutes=0)
     with pytest.raises(RecipeError, match="a teacher needs time"):
-        build(STAGES, config, tmp_path / "out", print)
+        build(config, tmp_path / "out", print)

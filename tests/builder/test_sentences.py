@@ -10,23 +10,22 @@ from liebig.base.config import parse
 from liebig.base.errors import LiebigError
 from liebig.base.records import Passage, Query
 from liebig.builder import check, judge as judging
-from liebig.builder.judge import Choice
+from liebig.builder.judge import SystemChoice
 from liebig.builder.update import update
 from liebig.commands.doctor import examine
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import read
 from liebig.search.systems import SENTENCE_SHARE, open_system, weighted_by
-from liebig.stages import STAGES
 from liebig.stages.encode import EncodeConfig, Item, sentence_items
 from tests.worlds.books import TOPICS, write_documents
 
-CHOICE = Choice(weight=judging.BESIDE_SENTENCES, sentences=True)
+CHOICE = SystemChoice(weight=judging.BESIDE_SENTENCES, sentences=True)
 
 
 @pytest.fixture
 def chosen(made, tmp_path, monkeypatch):
     """A retriever whose check has chosen sentences."""
-    monkeypatch.setattr(judging.Judge, "choose", lambda self, numbers: CHOICE)
+    monkeypatch.setattr(judging.SystemJudge, "choose", lambda self, numbers: CHOICE)
     monkeypatch.setattr(check, "undecided", lambda config: {**UNDECIDED})
     source = write_documents(tmp_path / "source", TOPICS[:5])
     made(source, tmp_path / "out")
@@ -98,7 +97,7 @@ def test_an_update_finds_what_a_rebuild_finds(chosen, made, tmp_path):
         "# Comets\n\nThe origin of the comet is a cloud. It has a tail. It is far.\n"
     )
     write_documents(source, ["quince"])
-    update(STAGES, out, [str(source)], lambda line: None)
+    update(out, [str(source)], lambda line: None)
     made(source, tmp_path / "again")
     assert read(out).sentences == "sentences-2"
     for question in ("origin of the comet", "quince", "a tail"):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from liebig.builder import check
-from liebig.builder.judge import BASELINE, DOUBT, PLAIN, Choice, Judge
+from liebig.builder.judge import BASELINE, DOUBT, PLAIN, SystemChoice, SystemJudge
 from liebig.builder.questions import Question
 from liebig.search.retriever_folder import read
 from liebig.search.systems import weighted_by
@@ -53,9 +53,9 @@ def test_a_build_leaves_out_what_its_questions_show_to_be_harmful(made, tmp_path
     checks = check.read(tmp_path / "out" / description.checks)
     assert set(checks["questions"]) == {"sentence", "claim", "keywords"}
     rows = {row["name"]: row["difference"] for row in checks["rows"]}
-    preferred = rows[Choice(sentences=True).as_deployed.name]
+    preferred = rows[SystemChoice(sentences=True).as_deployed.name]
     assert preferred["high"] < 0, "the fusion that is taken unless it does harm does harm here"
-    assert checks["choice"] in (asdict(BASELINE), asdict(Choice(system="bm25")))
+    assert checks["choice"] in (asdict(BASELINE), asdict(SystemChoice(system="bm25")))
     assert checks["predicted"]["difference"]["high"] >= 0
     assert any("does harm here" in line or line.startswith("BM25 is chosen") for line in lines)
     served = (description.system, description.weight, description.norm, description.sentences)
@@ -66,7 +66,7 @@ def judge_of(values):
     """A judge whose systems have these values for 80 questions."""
     questions = [Question(f"q{i}", (f"p{i}",), "title") for i in range(80)]
     lists = [[] for _ in questions]
-    judge = Judge(questions, {"bm25": lists, "start": lists}, accept_unless_harmful=("start",))
+    judge = SystemJudge(questions, {"bm25": lists, "start": lists}, accept_unless_harmful=("start",))
     judge.sentences["start"] = lists
     judge.speeds = dict.fromkeys(("bm25", "start", "start sentences"), 1.0)
     judge._values.update(values)
@@ -76,8 +76,8 @@ def judge_of(values):
 @pytest.mark.parametrize("seed", range(12))
 def test_nothing_is_served_that_is_worse_than_the_plain_hybrid_or_a_part_of_it_beyond_chance(seed):
     generator = np.random.default_rng(seed)
-    bm25, dense = Choice(system="bm25"), Choice(system="dense")
-    hybrids = [BASELINE, BASELINE.as_deployed, Choice(sentences=True).as_deployed]
+    bm25, dense = SystemChoice(system="bm25"), SystemChoice(system="dense")
+    hybrids = [BASELINE, BASELINE.as_deployed, SystemChoice(sentences=True).as_deployed]
     base = generator.random(80)
     values = {
         choice: np.clip(base + generator.normal(generator.normal(0, 0.05), 0.1, 80), 0, 1)
@@ -95,7 +95,7 @@ def test_nothing_is_served_that_is_worse_than_the_plain_hybrid_or_a_part_of_it_b
 
 def test_the_check_compares_with_the_score_scale_of_the_folder():
     lists = [[(str(rank), 1 - rank / 100) for rank in range(20)]]
-    judge = Judge(
+    judge = SystemJudge(
         [Question("q", ("3",), "title")], {"bm25": [[("3", 2.0)]], "start": lists}, scales={"start": 0.5}
     )
     fuse = weighted_by(PLAIN, "spread", spread=0.5)

@@ -5,7 +5,6 @@ import pytest
 from liebig.base.errors import DataError
 from liebig.builder.build import BuildConfig, read_collection
 from liebig.builder.runner import Builder
-from liebig.stages import STAGES
 
 
 def test_bad_files_are_counted_and_listed_until_they_are_mended(small_model, tmp_path):
@@ -19,7 +18,7 @@ def test_bad_files_are_counted_and_listed_until_they_are_mended(small_model, tmp
     def read(strict: bool = False) -> list[str]:
         said: list[str] = []
         config = BuildConfig(sources=(str(sources),), strict=strict)
-        read_collection(Builder(STAGES, out, said.append), config, small_model)
+        read_collection(Builder(out, said.append), config, small_model)
         return [line for line in said if "skipped" in line]
 
     [line] = read()

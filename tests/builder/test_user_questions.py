@@ -8,7 +8,7 @@ import pytest
 from liebig import encoders
 from liebig.base import workspace
 from liebig.base.errors import DataError
-from liebig.builder import check, judge as judging, user_questions
+from liebig.builder import check, judge as judging, question_training, user_questions
 from liebig.builder.questions import Question, folds, read as read_questions
 from liebig.cli import main
 from liebig.collection import Collection
@@ -164,16 +164,16 @@ def test_enough_judged_questions_train_and_are_judged_by_encoders_that_did_not_s
     made, tmp_path, monkeypatch
 ):
     for name, value in (("EPOCHS", 1), ("PARTS", 2), ("TRAINABLE", 20)):  # as little as there can be
-        monkeypatch.setattr(user_questions, name, value)
+        monkeypatch.setattr(question_training, name, value)
     source = write_documents(tmp_path / "source")
     file = write_questions(tmp_path / "q.jsonl", source, 24)
     lines = made(source, tmp_path / "out", questions=str(file), minutes=0.002)
     work = tmp_path / "out" / "work"
     questions = read_questions(work / "given")
-    for part in range(user_questions.PARTS):
+    for part in range(question_training.PARTS):
         trained = {query.text for query in Collection(work / f"examples-without-{part}").queries()}
         left_out = {
-            q.text for q, fold in zip(questions, folds(questions, user_questions.PARTS)) if fold == part
+            q.text for q, fold in zip(questions, folds(questions, question_training.PARTS)) if fold == part
         }
         assert trained | left_out == {q.text for q in questions}
         assert left_out
@@ -185,10 +185,10 @@ def test_enough_judged_questions_train_and_are_judged_by_encoders_that_did_not_s
 
 def test_minutes_bound_the_trainings_on_questions(tmp_path):
     (tmp_path / "queries.jsonl").write_text("".join(f'{{"id": "{n}", "text": "q"}}\n' for n in range(100)))
-    loop = user_questions.recipe(tmp_path, tmp_path, 512, 8.0)["loop"]
-    assert loop["minutes"] * (user_questions.PARTS + 1) == 8.0
-    assert loop["steps"] == user_questions.EPOCHS * 3  # and not more than without a limit
-    assert "minutes" not in user_questions.recipe(tmp_path, tmp_path, 512, None)["loop"]
+    loop = question_training.finetuning(tmp_path, tmp_path, 512, 8.0).loop
+    assert loop.minutes * (question_training.PARTS + 1) == 8.0
+    assert loop.steps == question_training.EPOCHS * 3  # and not more than without a limit
+    assert question_training.finetuning(tmp_path, tmp_path, 512, None).loop.minutes is None
 
 
 def test_an_incomplete_last_line_is_noted_and_the_others_are_read(tmp_path):
@@ -217,7 +217,7 @@ def test_questions_train_the_bundled_encoder_without_training_on_the_documents(
     made, small_model, tmp_path, monkeypatch
 ):
     for name, value in (("EPOCHS", 1), ("PARTS", 2), ("TRAINABLE", 20)):
-        monkeypatch.setattr(user_questions, name, value)
+        monkeypatch.setattr(question_training, name, value)
     monkeypatch.setattr(encoders, "folder", lambda: small_model)
     source, out = write_documents(tmp_path / "source"), tmp_path / "out"
     file = write_questions(tmp_path / "q.jsonl", source, 24)
@@ -236,7 +236,7 @@ def test_each_part_is_answered_by_its_own_encoder():
         def search(self, queries, k):
             return [[(f"{self.name} {query.text}", 1.0)] for query in queries]
 
-    judge = judging.Judge([Question(f"q{i}", ("p",), "yours") for i in range(12)])
+    judge = judging.SystemJudge([Question(f"q{i}", ("p",), "yours") for i in range(12)])
     judge.ask_parts("yours", [Named(0), Named(1), Named(2)])
     parts = folds(judge.questions, 3)
     assert judge.hits["yours"] == [[(f"{part} q{i}", 1.0)] for i, part in enumerate(parts)]
@@ -245,4 +245,4 @@ def test_each_part_is_answered_by_its_own_encoder():
 def test_what_may_be_relevant_is_no_negative():
     question = Question("q", ("good",), "yours", against=("bad",))
     found = [("near", 0.99), ("good", 1.0), ("far", 0.5), ("bad", 0.4), ("farther", 0.3)]
-    assert user_questions.negatives(question, found) == ["bad", "far", "farther"]
+    assert question_training.negatives(question, found) == ["bad", "far", "farther"]

@@ -188,7 +188,7 @@ def test_the_plan_of_a_folder_counts_the_passages_that_the_build_makes(tmp_path)
     config = BuildConfig(sources=(str(tmp_path),), minutes=0)
     out = tmp_path.parent / f"{tmp_path.name}-out"
     out.mkdir()
-    collection = read_collection(Builder(STAGES, out, print), config, config.start)
+    collection = read_collection(Builder(out, print), config, config.start)
     assert measure(config).corpus.passages == Collection(collection).count("passages")
 
 

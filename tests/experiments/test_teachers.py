@@ -33,12 +33,12 @@ def kept(tmp_path):
     """The values of two questions about passage 1: BM25 has it second, vectors have it first."""
     from teachers import JudgedSet
 
-    from liebig.builder.judge import Judge
+    from liebig.builder.judge import SystemJudge
 
     one = JudgedSet.__new__(JudgedSet)
     one.name, one.out = "set", tmp_path
     asked = [Question("what?", ("1",), OWN), Question("which?", ("1",), OWN)]
-    one.judges = {split: Judge(asked) for split in ("test", "made")}
+    one.judges = {split: SystemJudge(asked) for split in ("test", "made")}
     one.words = {split: [[("2", 2.0), ("1", 1.5)]] * 2 for split in one.judges}
     vectors = np.zeros((2, 4), np.float32)
     one.keep("minilm", (Found(), Found()), {"test": vectors, "made": vectors})

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from liebig.builder.build import BuildConfig, build
-from liebig.stages import STAGES
 
 TEXTS = {
     "barley": ("Barley", "1840", "Growth is limited by the scarcest\tnutrient.\n\nC:\\fields"),
@@ -22,5 +21,5 @@ def built(small_model, tmp_path_factory):
         "".join(json.dumps(row) + "\n" for row in DOCUMENTS), encoding="utf-8"
     )
     config = BuildConfig(sources=(str(home / "documents.jsonl"),), model=str(small_model), minutes=0)
-    build(STAGES, config, home / "out", lambda line: None)
+    build(config, home / "out", lambda line: None)
     return home / "out"

@@ -7,7 +7,6 @@ import pytest
 
 from liebig.builder.build import BuildConfig, build
 from liebig.search.retriever import Retriever
-from liebig.stages import STAGES
 
 QUESTION = "which nutrient limits growth"
 DOCUMENTS = [
@@ -27,7 +26,7 @@ def folder(small_model, tmp_path_factory):
     home = tmp_path_factory.mktemp("integrations")
     (home / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in DOCUMENTS))
     config = BuildConfig(sources=(str(home / "documents.jsonl"),), model=str(small_model), minutes=0)
-    build(STAGES, config, home / "out", lambda line: None)
+    build(config, home / "out", lambda line: None)
     return home / "out"
 
 

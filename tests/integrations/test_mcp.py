@@ -17,7 +17,6 @@ from liebig.builder.build import BuildConfig, build
 from liebig.cli import make_app
 from liebig.integrations.mcp import PAGE, make_server, pages_of
 from liebig.search.retriever import Retriever
-from liebig.stages import STAGES
 
 BARLEY = "Growth is limited by the scarcest nutrient."
 DOCUMENTS = [
@@ -32,7 +31,7 @@ def folder(tmp_path_factory, small_model):
     home = tmp_path_factory.mktemp("mcp")
     (home / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in DOCUMENTS))
     config = BuildConfig(sources=(str(home / "documents.jsonl"),), minutes=0, model=str(small_model))
-    build(STAGES, config, home / "articles", lambda line: None)
+    build(config, home / "articles", lambda line: None)
     return home / "articles"
 
 
@@ -143,7 +142,7 @@ def test_a_passage_opens_the_page_it_stands_on(tmp_path, small_model):
     row = {"id": "long", "title": "Fields", "sections": [{"heading": "All", "paragraphs": paragraphs}]}
     (tmp_path / "documents.jsonl").write_text(json.dumps(row) + "\n")
     config = BuildConfig(sources=(str(tmp_path / "documents.jsonl"),), minutes=0, model=str(small_model))
-    build(STAGES, config, tmp_path / "out", lambda line: None)
+    build(config, tmp_path / "out", lambda line: None)
     retriever = Retriever.from_folder(tmp_path / "out")
     hit = retriever.search("field 39", 1, "bm25")[0]
     first, there = calls(make_server(retriever), ("open", {"id": "long"}), ("open", {"id": hit.id}))

@@ -19,7 +19,6 @@ from liebig.search import retriever as retriever_module
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import NAME
 from liebig.serve.middleware import Limits
-from liebig.stages import STAGES
 from tests.serve.conftest import until
 from tests.worlds.processes import running
 
@@ -34,9 +33,7 @@ def test_an_update_is_taken_over_without_a_request_failing(small_model, tmp_path
         "violin": "A violin has four strings.",
     }.items():
         (source / f"{name}.md").write_text(f"# About the {name}\n\n{text}\n")
-    build(
-        STAGES, BuildConfig(sources=(str(source),), model=str(small_model), minutes=0), out, lambda line: None
-    )
+    build(BuildConfig(sources=(str(source),), model=str(small_model), minutes=0), out, lambda line: None)
     statuses, stop = [], threading.Event()
     with (
         serving(Retriever.from_folder(out), Limits(poll=0.05)) as address,
@@ -52,7 +49,7 @@ def test_an_update_is_taken_over_without_a_request_failing(small_model, tmp_path
         try:
             (source / "basalt.md").write_text("# Basalt\n\nBasalt is a dark volcanic rock.\n")
             (source / "comet.md").unlink()
-            update(STAGES, out, [], lambda line: None)
+            update(out, [], lambda line: None)
             until(lambda: httpx.get(f"{address}/health").json()["generation"] == 2)
         finally:
             stop.set()

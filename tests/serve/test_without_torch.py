@@ -21,7 +21,6 @@ from liebig.builder.build import build
 from liebig.builder.build_config import BuildConfig
 from liebig.cli import make_app
 from liebig.search.retriever import Retriever
-from liebig.stages import STAGES
 from tests.search.conftest import make_folder
 
 ROOT = Path(__file__).parents[2]
@@ -95,7 +94,7 @@ def test_a_built_folder_is_searched_as_it_is(tmp_path):
     ):
         (tmp_path / f"{number}.txt").write_text(text)
     sources, out = sorted(map(str, tmp_path.iterdir())), tmp_path / "out"
-    build(STAGES, BuildConfig(sources=sources, minutes=0), out, lambda line: None)
+    build(BuildConfig(sources=sources, minutes=0), out, lambda line: None)
     done = run(SEARCH, str(out), QUESTION)
     assert done.returncode == 0, done.stderr
     assert (

@@ -59,12 +59,12 @@ def write_model(folder: Path) -> Path:
 def build_retriever(source: Path, model: Path, out: Path) -> None:
     """Build without training, which is deterministic."""
     config = BuildConfig(sources=(str(source),), model=str(model), minutes=0)
-    build(STAGES, config, out, lambda line: None)
+    build(config, out, lambda line: None)
 
 
 def update_retriever(out: Path) -> None:
     """Take in what has changed."""
-    update(STAGES, out, [], lambda line: None)
+    update(out, [], lambda line: None)
 
 
 def answers(folder: Path) -> list[list[tuple[str, float]]]:

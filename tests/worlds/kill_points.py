@@ -38,15 +38,15 @@ def copy(config: CopyConfig, folder: workspace.Folder) -> None:
     (folder.path / "plain.txt").write_text(text.upper())
 
 
-TABLE = {name: Stage(name, CopyConfig, copy) for name in ("read", "collection")}
+READ, COLLECTION = (Stage(name, CopyConfig, copy) for name in ("read", "collection"))
 
 
 def build(source: Path, out: Path) -> None:
     """As `liebig build` does it: stages into the work folder and into parts of a generation, then its description."""
     with retriever_folder.exclusive(out):
-        builder = Builder(TABLE, out, lambda line: None)
-        read = builder.work("read", {"source": str(source)})
-        collection = builder.part("collection", {"source": str(read)})
+        builder = Builder(out, lambda line: None)
+        read = builder.work("read", READ, CopyConfig(source=source))
+        collection = builder.part("collection", COLLECTION, CopyConfig(source=read))
         now = RetrieverDescription(
             generation=builder.generation + 1, system="bm25", collection=collection.name, bm25=collection.name
         )

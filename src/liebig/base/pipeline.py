@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
 
 from liebig.base import hub, machine, workspace
 from liebig.base.config import (
@@ -26,9 +28,11 @@ from liebig.base.config import (
 from liebig.base.errors import RecipeError
 from liebig.base.progress import Whole
 
+C = TypeVar("C", bound=Config, default=Any)  # where a table holds stages, their configs differ
+
 
 @dataclass(frozen=True)
-class Stage:
+class Stage(Generic[C]):
     """A command that reads files and writes one folder; or a part of a command (`part_of`).
 
     `positional` names the field that words of the command line set, `first` the one that the first word sets unless it
@@ -36,12 +40,12 @@ class Stage:
     """
 
     name: str
-    config: type[Config]
-    run: Callable[[Any, workspace.Folder], None]
+    config: type[C]
+    run: Callable[[C, workspace.Folder], None]
     example: str = ""
     positional: str | None = None
     first: str | None = None
-    plan: Callable[[Any], str] | None = None
+    plan: Callable[[C], str] | None = None
     part_of: str = ""
     document: str = ""
 

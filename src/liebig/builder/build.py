@@ -24,7 +24,8 @@ from __future__ import annotations
 import html
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,18 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Whole
 from liebig.base.records import Document
 from liebig.base.workspace import Folder
-from liebig.builder import check, judge, lessons, questions, spread, training, user_questions
+from liebig.builder import check, user_questions
 from liebig.builder.build_config import BuildConfig
+from liebig.builder.check import CheckConfig
+from liebig.builder.judge import START, TEACHER, SystemChoice
+from liebig.builder.lessons import learn_from_teacher
+from liebig.builder.question_training import train_on_questions
+from liebig.builder.questions import STAGE as QUESTIONS, QuestionsConfig
 from liebig.builder.runner import Builder, encode_passages, encode_sentences, index_sentences, index_vectors
+from liebig.builder.spread import STAGE as SPREAD, SpreadConfig
+from liebig.builder.steps import Candidate, Exam, IndexedCorpus
+from liebig.builder.training import may_train, train_on_documents
+from liebig.builder.user_questions import GIVEN, UserQuestionsConfig
 from liebig.collection import Collection
 from liebig.formats.documents import document_lines
 from liebig.formats.ledger import SKIPPED
@@ -55,12 +65,13 @@ from liebig.model.onnx_graph import WRITERS, is_export, needs
 from liebig.model.settings import ModelSettings
 from liebig.search import retriever_folder as description
 from liebig.search.retriever import Retriever
-from liebig.search.retriever_folder import WORK, RetrieverDescription
-from liebig.stages.passages import LENGTH
+from liebig.search.retriever_folder import DEPTH as RERANKED, WORK, RetrieverDescription
+from liebig.stages.bm25 import STAGE as BM25, BM25Config
+from liebig.stages.init import STAGE as INIT, InitConfig
+from liebig.stages.passages import LENGTH, STAGE as PASSAGES, PassagesConfig
 from liebig.text.sentences import LANGUAGES
 from liebig.train.log import warnings_of
 
-BY_SENTENCES = 100_000  # up to this many passages, their sentences have vectors too: some five to ten each
 ROOM = 28  # tokens of the model's length left to titles and special tokens
 TABLES_SHOWN = 5  # tables whose columns are printed
 
@@ -91,24 +102,15 @@ def copy_reranker(config: RerankerConfig, folder: Folder) -> None:
         copy_model(config, folder)
 
 
-STAGES = (
-    questions.STAGE,
-    questions.REST,
-    check.STAGE,
-    *user_questions.STAGES,
-    training.MEAN,
-    *lessons.STAGES,
-    spread.STAGE,
-    Stage("model", ModelConfig, copy_model, part_of="build"),
-    Stage("reranker", RerankerConfig, copy_reranker, part_of="build"),
-)
+MODEL = Stage("model", ModelConfig, copy_model, part_of="build")
+RERANKER = Stage("reranker", RerankerConfig, copy_reranker, part_of="build")
 
 
 def phases(config: BuildConfig) -> dict[str, str]:
     """What a build does, in the order in which it does it."""
     given = f"for {config.limit:g} min"
     learning = "Train the encoder on the documents" if config.teacher is None else "Learn from the teacher"
-    found = {
+    lines = {
         "read": "Read the documents and cut them into passages",
         "bm25": "Index the words (BM25)",
         "reranker": "Copy the reranker",
@@ -120,10 +122,10 @@ def phases(config: BuildConfig) -> dict[str, str]:
     }
     absent = {
         "reranker": config.reranker is None,
-        "train": not training.may_train(config),
+        "train": not may_train(config),
         "own": config.limit <= 0 or config.questions is None,
     }
-    return {name: words for name, words in found.items() if not absent.get(name)}
+    return {name: line for name, line in lines.items() if not absent.get(name)}
 
 
 @dataclass(frozen=True)
@@ -136,11 +138,14 @@ class BuildResult:
     folder: Path
     system: str
     checks: Mapping[str, Any] = field(repr=False)
+    keeper: object = None  # of a temporary folder, which goes when nothing refers to it any more
 
     @property
     def retriever(self) -> Retriever:
         """The folder, opened for searching."""
-        return Retriever.from_folder(self.folder)
+        retriever = Retriever.from_folder(self.folder)
+        weakref.finalize(retriever, id, self.keeper)  # refers to the keeper as long as the retriever lives
+        return retriever
 
     def __repr__(self) -> str:
         return "\n".join(
@@ -162,13 +167,12 @@ class BuildResult:
 
 
 def build(
-    table: Mapping[str, Stage],
     config: BuildConfig,
     out: Path,
     say: Callable[[str], None],
     documents: Iterable[Document] | None = None,
 ) -> BuildResult:
-    """Build or complete a retriever's folder; `table` has the commands that it runs.
+    """Build or complete a retriever's folder.
 
     Documents that exist in memory only are written to the work folder first, where `config.sources` names them.
     """
@@ -178,41 +182,34 @@ def build(
     with description.exclusive(out):
         if documents is not None:
             write_lines(kept_documents(out), document_lines(documents))
-        return _build(Builder(table, out, say, STAGES), config)
+        return _build(Builder(out, say), config)
 
 
 def _build(builder: Builder, config: BuildConfig) -> BuildResult:
     out, say = builder.out, builder.say
-    start = config.start
-    _refuse(config, start)
+    _refuse(config)
     with Whole(phases(config), say, builder.expected.get, ["train"]) as whole:
         builder.whole = whole
-        whole.begin("read")
-        collection = read_collection(builder, config, start)
-        whole.begin("bm25")
-        bm25 = builder.part("bm25", {"collection": str(collection), "language": config.language})
-        reranker = _reranker(builder, config)
-        checked, models = _check(builder, config, start, collection, reranker)
+        corpus = _index_words(builder, config)
+        reranker = _copy_reranker(builder, config)
+        exam = _set_exam(builder, config, corpus)
+        candidates = _candidates(builder, config, corpus, exam)
+        checked, chosen = _check(builder, config, corpus, exam, candidates, reranker)
         checks = check.read(checked)
-        choice = checks["choice"]
-        chosen = models[choice["encoder"]]
+        choice = SystemChoice(**checks["choice"])
         whole.begin("vectors")
-        model = builder.part("model", {"model": str(chosen.model)})
-        query = (
-            None
-            if chosen.query is None
-            else builder.part("query", {"kind": "model", "model": str(chosen.query)})
-        )
-        index = index_vectors(builder, collection, model, chosen.vectors)
-        sentences = index_sentences(builder, collection, model) if choice["sentences"] else None
+        model = builder.part("model", MODEL, ModelConfig(model=chosen.model))
+        query = chosen.query and builder.part("query", MODEL, ModelConfig(model=chosen.query))
+        index = index_vectors(builder, corpus.collection, model, chosen.vectors)
+        sentences = index_sentences(builder, corpus.collection, model) if choice.sentences else None
     now = RetrieverDescription(
         generation=builder.generation + 1,
-        system=choice["system"],
-        weight=choice["weight"],
-        norm=choice["norm"],
+        system=choice.system,
+        weight=choice.weight,
+        norm=choice.norm,
         spread=checks["spread"],
-        collection=collection.name,
-        bm25=bm25.name,
+        collection=corpus.collection.name,
+        bm25=corpus.bm25.name,
         index=index.name,
         sentences=None if sentences is None else sentences.name,
         model=model.name,
@@ -227,15 +224,15 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
         },
     )
     description.replace(out, builder.before, now)
-    folder_of_training = out / WORK / ("trained" if config.teacher is None else "taught")
-    short = warnings_of(folder_of_training) if config.limit > 0 and folder_of_training.is_dir() else []
+    trained = out / WORK / ("trained" if config.teacher is None else "taught")
+    short = warnings_of(trained) if config.limit > 0 and trained.is_dir() else []
     advice = [encoders.ADVICE] if config.model is None and config.teacher is None else []
     for line in ["", *check.sentences(checks), *short, *advice]:
         say(line)
-    return BuildResult(out, choice["system"], checks)
+    return BuildResult(out, choice.system, checks)
 
 
-def _refuse(config: BuildConfig, start: Path) -> None:
+def _refuse(config: BuildConfig) -> None:
     """What is wrong with options, files and models is said before the work begins."""
     if config.teacher is not None and config.limit <= 0:
         raise RecipeError("minutes = 0: a teacher needs time to teach", fix="give --minutes, or no --teacher")
@@ -259,7 +256,7 @@ def _refuse(config: BuildConfig, start: Path) -> None:
         folder = encoder_folder(named)
         if not is_export(folder):
             check_folder(ModelSettings.read(folder).transformer)
-    if config.teacher is not None and encoder_folder(config.teacher).resolve() == start.resolve():
+    if config.teacher is not None and encoder_folder(config.teacher).resolve() == config.start.resolve():
         raise RecipeError(
             "the teacher is the encoder that is to learn from it",
             fix="name a larger --teacher, or another --model",
@@ -304,8 +301,9 @@ def kept_documents(out: Path) -> Path:
 
 def read_collection(builder: Builder, config: BuildConfig, model: Path) -> Path:
     """Documents and passages of the sources, and the list of files that could not be read."""
-    fields = {"kind": "init", "paths": list(config.sources), "format": config.format, "strict": config.strict}
-    read = builder.work("read", fields)
+    read = builder.work(
+        "read", INIT, InitConfig(paths=config.sources, format=config.format, strict=config.strict)
+    )
     skipped = builder.out / SKIPPED
     skipped.unlink(missing_ok=True)
     if (read / SKIPPED).is_file():
@@ -318,129 +316,160 @@ def read_collection(builder: Builder, config: BuildConfig, model: Path) -> Path:
     tables = json.loads((read / "summary.json").read_text(encoding="utf-8")).get("tables", {})
     for table, columns in list(tables.items())[:TABLES_SHOWN]:
         builder.say(f"{table}: {columns}")
-    fields = {"kind": "passages", "collection": str(read), **passage_fields(config, model)}
-    return builder.part("collection", fields)
+    cut = PassagesConfig(
+        collection=read,
+        tokenizer=model,
+        length=passage_length(model),
+        language=sentence_language(config.language),
+    )
+    return builder.part("collection", PASSAGES, cut)
 
 
-def passage_fields(config: BuildConfig, model: Path) -> dict[str, Any]:
-    """The recipe of `liebig passages` for a model: passages that it can read whole."""
-    length = max(8, min(LENGTH, Encoder.load(model).max_length - ROOM))
-    known = config.language if config.language in LANGUAGES else None
-    return {"tokenizer": str(model), "length": length, "language": known}
+def passage_length(model: Path) -> int:
+    """Tokens of a passage that a model can read whole."""
+    return max(8, min(LENGTH, Encoder.load(model).max_length - ROOM))
 
 
-def _reranker(builder: Builder, config: BuildConfig) -> Path | None:
+def sentence_language(language: str) -> str | None:
+    """The language whose abbreviations are known; None of another one."""
+    return language if language in LANGUAGES else None
+
+
+def _index_words(builder: Builder, config: BuildConfig) -> IndexedCorpus:
+    """Read the sources, and index the words of all passages."""
+    builder.whole.begin("read")
+    collection = read_collection(builder, config, config.start)
+    builder.whole.begin("bm25")
+    bm25 = builder.part("bm25", BM25, BM25Config(collection=collection, language=config.language))
+    return IndexedCorpus(collection, Collection(collection).count("passages"), bm25)
+
+
+def _copy_reranker(builder: Builder, config: BuildConfig) -> Path | None:
     """The folder of the reranker, if one is named."""
     if config.reranker is None:
         return None
     builder.whole.begin("reranker")
-    fields = {"model": str(model_folder(config.reranker)), "int8": config.rerank_int8}
-    return builder.part("reranker", fields)
+    model = model_folder(config.reranker)
+    return builder.part("reranker", RERANKER, RerankerConfig(model=model, int8=config.rerank_int8))
+
+
+def _set_exam(builder: Builder, config: BuildConfig, corpus: IndexedCorpus) -> Exam:
+    """Questions made from the corpus, or the user's own where there are enough to decide, and their pool."""
+    builder.whole.begin("questions")
+    made = builder.work(
+        "questions", QUESTIONS, QuestionsConfig(collection=corpus.collection, seed=config.seed)
+    )
+    questions, pool, judged = made, made, 0
+    if config.questions is not None:
+        given = builder.work(
+            "given",
+            GIVEN,
+            UserQuestionsConfig(
+                file=Path(config.questions),
+                collection=corpus.collection,
+                sources=config.sources,
+                seed=config.seed,
+            ),
+        )
+        notes, count = user_questions.notes_of(given)
+        for note in notes:
+            builder.say(note)
+        if count >= user_questions.FEWEST:
+            # Where they are asked of all passages, the pool is encoded once, however the questions change.
+            everything = Collection(given).count("passages") == corpus.passages
+            questions, pool, judged = given, corpus.collection if everything else given, count
+    bm25 = builder.work("pool-bm25", BM25, BM25Config(collection=pool, language=config.language))
+    return Exam(questions, made, judged, pool, bm25)
+
+
+def _candidates(builder: Builder, config: BuildConfig, corpus: IndexedCorpus, exam: Exam) -> list[Candidate]:
+    """The encoders that are compared: the start, and what training makes of it."""
+    start = Candidate(
+        START,
+        config.start,
+        encode_passages(builder, "pool-start", exam.pool, config.start),
+        accept_unless_harmful=config.model is None,  # with other encoders nothing was measured
+    )
+    _expect(builder, config, corpus, exam)
+    if may_train(config):
+        builder.whole.begin("train")
+    candidates, base = [start], start
+    if config.teacher is not None:
+        teacher = model_folder(config.teacher)
+        candidates = learn_from_teacher(builder, config, teacher, corpus, exam, start)
+    elif (trained := train_on_documents(builder, config, corpus, exam, start)) is not None:
+        candidates, base = [start, trained], trained
+    if exam.judged and config.limit > 0:
+        builder.whole.begin("own")
+        own = train_on_questions(builder, config, corpus, exam, base)
+        candidates += [] if own is None else [own]
+    return candidates
 
 
 def _check(
-    builder: Builder, config: BuildConfig, start: Path, collection: Path, reranker: Path | None
-) -> tuple[Path, dict[str, training.Encoders]]:
-    """The folder of the check, and the encoders it compared by the names it has for them.
+    builder: Builder,
+    config: BuildConfig,
+    corpus: IndexedCorpus,
+    exam: Exam,
+    candidates: Sequence[Candidate],
+    reranker: Path | None,
+) -> tuple[Path, Candidate]:
+    """The folder of the check, and the encoder that it chose.
 
-    Of an encoder that is a good retriever already, the mean of before and after is what training gives. All passages
-    are encoded before the check, so that it compares the hybrid with the score scale that the hybrid is served with;
-    a user's own questions are asked of nearly all passages anyway.
+    All passages are encoded before the check, so that it compares the hybrid with the score scale that the hybrid is
+    served with; a user's own questions are asked of nearly all passages anyway.
     """
-    builder.whole.begin("questions")
-    count = Collection(collection).count("passages")
-    made = builder.work("questions", {"collection": str(collection), "seed": config.seed})
-    given = _given(builder, config, collection)
-    asked = made if given is None else given
-    # Where a user's questions are asked of all passages, the pool is encoded once, however the questions change.
-    everything = given is not None and Collection(given).count("passages") == count
-    pool = collection if everything else asked
-    bm25 = builder.work("pool-bm25", {"kind": "bm25", "collection": str(pool), "language": config.language})
-    bundled = config.model is None  # with other encoders nothing was measured
-    models = {judge.START: training.Encoders(start, measured=bundled)}
-    vectors = {judge.START: str(encode_passages(builder, "pool-start", pool, start))}
-    _expect(builder, config, collection, asked)
-    fields: dict[str, Any] = {
-        "kind": "check", "questions": str(asked), "bm25": str(bm25), "encoders": vectors
-    }  # fmt: skip
-    if given is not None:
-        fields["made"] = str(made)
-    by_sentences = count <= BY_SENTENCES
-    if training.may_train(config):
-        builder.whole.begin("train")
-    if config.teacher is not None:
-        models |= training.learn_from_teacher(
-            builder, config, model_folder(config.teacher), models[judge.START], collection, made, fields
-        )
-        for name, one in models.items():
-            if name not in vectors:
-                stage = "pool-teacher" if one.vectors is not None else f"pool-{name}"
-                vectors[name] = str(encode_passages(builder, stage, pool, one.model))
-        fields["asked_by"] = {name: str(one.query) for name, one in models.items() if one.query is not None}
-        fields["display_only"] = [name for name in models if name == judge.TEACHER]
-    else:
-        trained = training.train_on_corpus(builder, config, start, collection, made, fields)
-        if trained is not None:
-            models["trained"] = trained
-            vectors["trained"] = str(encode_passages(builder, "pool-trained", pool, trained.model))
-    if given is not None and config.limit > 0:
-        builder.whole.begin("own")
-        best = "trained" if "trained" in models else judge.START
-        found = training.train_on_questions(
-            builder, config, fields, models[best].model, vectors[best], by_sentences
-        )
-        if found is not None:
-            own, of_parts = found
-            models[questions.OWN] = replace(own, measured=bundled)
-            fields |= of_parts
     builder.whole.begin("check")
-    fields["accept_unless_harmful"] = [name for name, one in models.items() if one.measured]
-    asking: dict[str, Any] = {"questions": str(asked), "model": str(start), "index": vectors[judge.START]}
-    if given is None:
-        whole = encode_passages(builder, "vectors-start", collection, start)
-        models[judge.START] = replace(models[judge.START], vectors=whole)
-        asking["index"] = str(whole)
-    else:
-        asking["made"] = str(made)
-    fields["spread"] = str(builder.work("spread", asking))
-    if by_sentences:
-        fields["sentences"] = {}
-        for name in vectors:  # one that encodes questions only has the passages of the teacher
-            owner = name if models[name].query is None else judge.TEACHER
-            stage = f"pool-{owner}-sentences"
-            fields["sentences"][name] = str(encode_sentences(builder, stage, pool, models[owner].model))
-    if reranker is not None:
-        fields |= {"reranker": str(reranker), "depth": config.depth}
-    return builder.part("checks", fields), models
+    known = {candidate.name: candidate for candidate in candidates}
+    start = known[START]
+    if not exam.judged:
+        whole = encode_passages(builder, "vectors-start", corpus.collection, start.model)
+        start = known[START] = replace(start, vectors=whole)
+    asked_of = start.pool if exam.judged else start.vectors
+    assert asked_of is not None, "the start has encoded the pool or all passages"
+    scale = SpreadConfig(questions=exam.questions, made=exam.beside, index=asked_of, model=start.model)
+    pools = {name: one.pool for name, one in known.items() if one.pool is not None}
+    sentences = {}
+    for name in pools if corpus.by_sentences else ():
+        owner = name if known[name].query is None else TEACHER  # whose passages a student's questions search
+        stage = f"pool-{owner}-sentences"
+        sentences[name] = encode_sentences(builder, stage, exam.pool, known[name].model)
+    checked = builder.part(
+        "checks",
+        check.STAGE,
+        CheckConfig(
+            questions=exam.questions,
+            made=exam.beside,
+            bm25=exam.bm25,
+            encoders=pools,
+            query_models={name: one.query for name, one in known.items() if one.query is not None},
+            display_only=tuple(name for name, one in known.items() if one.display_only),
+            sentences=sentences,
+            parts={name: one.parts for name, one in known.items() if one.parts},
+            sentence_parts={name: one.sentence_parts for name, one in known.items() if one.sentence_parts},
+            accept_unless_harmful=tuple(name for name, one in known.items() if one.accept_unless_harmful),
+            spread=builder.work("spread", SPREAD, scale),
+            reranker=reranker,
+            depth=RERANKED if reranker is None else config.depth,
+        ),
+    )
+    return checked, known[check.read(checked)["choice"]["encoder"]]
 
 
-def _expect(builder: Builder, config: BuildConfig, collection: Path, asked: Path) -> None:
+def _expect(builder: Builder, config: BuildConfig, corpus: IndexedCorpus, exam: Exam) -> None:
     """How long the rest takes, if passages are encoded as fast as those of the questions; a teacher may be slower."""
     took = builder.took.get("pool-start")
     if took is not None and config.teacher is None:
-        passages = Collection(collection).count("passages")
-        times = passages / max(1, Collection(asked).count("passages"))
-        twice = 2 if passages <= BY_SENTENCES else 1  # sentences are the same text again
-        models = 2 if training.may_train(config) else 1
+        times = corpus.passages / max(1, Collection(exam.questions).count("passages"))
+        again = 1 if corpus.by_sentences else 0  # sentences are the same text again
+        models = 2 if may_train(config) else 1
         train = 60 * config.limit + took  # the trained encoder encodes the same passages
-        checked, indexed = took * models * (twice - 1), took * times * (twice - 1)
+        checked, indexed = took * models * again, took * times * again
         if config.questions is None:  # all passages are encoded before the check
             checked += took * times
         else:
             indexed += took * times
         builder.expected |= {"train": train, "check": checked, "vectors": indexed}
-
-
-def _given(builder: Builder, config: BuildConfig, collection: Path) -> Path | None:
-    """The user's own questions, where there are enough to decide."""
-    if config.questions is None:
-        return None
-    fields = {"file": config.questions, "collection": str(collection), "sources": list(config.sources)}
-    given = builder.work("given", {**fields, "seed": config.seed})
-    notes, judged = user_questions.notes_of(given)
-    for note in notes:
-        builder.say(note)
-    return given if judged >= user_questions.FEWEST else None
 
 
 def absolute(source: str) -> str:

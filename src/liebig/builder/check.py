@@ -26,10 +26,11 @@ from liebig.builder.judge import (
     LABELS,
     MEASURE,
     START,
-    Choice,
+    TRAINED,
     Difference,
-    Judge,
     Reranking,
+    SystemChoice,
+    SystemJudge,
     Values,
 )
 from liebig.builder.questions import OWN, QUESTIONS, Question, kinds, read as read_questions
@@ -67,7 +68,7 @@ class CheckConfig(Config):
     encoders: dict[str, InputPath] = Field(
         description="Vectors of the pool by encoder; start is the one before training."
     )
-    asked_by: dict[str, InputPath] = Field(
+    query_models: dict[str, InputPath] = Field(
         {}, description="Models that encode the questions, where they are not those that made the vectors."
     )
     display_only: tuple[str, ...] = Field((), description="Encoders that are compared and never chosen.")
@@ -99,7 +100,7 @@ def is_fair(dense: float, words: float) -> bool:
 def write_check(config: CheckConfig, folder: Folder) -> None:
     """Ask the questions, choose, and write the result to `checks.json`."""
     questions = enough(read_questions(config.questions))
-    judge = Judge(
+    judge = SystemJudge(
         questions,
         display_only=frozenset(config.display_only),
         accept_unless_harmful=config.accept_unless_harmful,
@@ -109,9 +110,9 @@ def write_check(config: CheckConfig, folder: Folder) -> None:
         judge.ask("bm25", open_system(config.bm25))
         encoded = EncodedOnce()
         for name, path in config.encoders.items():
-            judge.ask(name, encoded.system(path, config.asked_by.get(name)))
+            judge.ask(name, encoded.system(path, config.query_models.get(name)))
         for name, path in config.sentences.items():
-            judge.ask_sentences(name, encoded.system(path, config.asked_by.get(name), SENTENCES))
+            judge.ask_sentences(name, encoded.system(path, config.query_models.get(name), SENTENCES))
         for name, paths in config.parts.items():
             judge.ask_parts(name, [encoded.system(path) for path in paths])
         for name, paths in config.sentence_parts.items():
@@ -120,14 +121,18 @@ def write_check(config: CheckConfig, folder: Folder) -> None:
             score = scorer([CrossEncoder.load(config.reranker, device="cpu")])  # where it will run
             judge.rerank_with(Reranking(score, Collection(config.questions).passage, config.depth))
     # The unit of scores is measured with them (`spread.py`), by updates too, where the work folder was deleted.
-    asked = [*read_questions(config.questions), *([] if config.made is None else read_questions(config.made))]
-    write_lines(folder.path / QUESTIONS, (json_line(asdict(question)) for question in asked))
+    kept = [
+        question
+        for path in filter(None, (config.questions, config.made))
+        for question in read_questions(path)
+    ]
+    write_lines(folder.path / QUESTIONS, (json_line(asdict(question)) for question in kept))
     if not judge.questions:
         folder.write_json(CHECKS, undecided(config))
         return
-    found = judged(judge)
-    examples = cases(judge, Choice(**found["choice"]), Collection(config.questions).passage)
-    folder.write_json(CHECKS, {**found, "cases": examples})
+    checks = judged(judge)
+    examples = cases(judge, SystemChoice(**checks["choice"]), Collection(config.questions).passage)
+    folder.write_json(CHECKS, {**checks, "cases": examples})
 
 
 class EncodedOnce:
@@ -175,12 +180,17 @@ def undecided(config: CheckConfig) -> dict[str, Any]:
     }
 
 
-def judged(judge: Judge) -> dict[str, Any]:
+def judged(judge: SystemJudge) -> dict[str, Any]:
     """The choice, what it is worth, and what every system is worth beside it."""
     every = judge.every
     choice = judge.choose(every)
-    alone = [Choice(encoder, "dense") for encoder in judge.encoders]
-    systems = [Choice(system="bm25"), *alone, BASELINE, *(hybrid.as_deployed for hybrid in judge.hybrids)]
+    alone = [SystemChoice(encoder, "dense") for encoder in judge.encoders]
+    systems = [
+        SystemChoice(system="bm25"),
+        *alone,
+        BASELINE,
+        *(hybrid.as_deployed for hybrid in judge.hybrids),
+    ]
     if judge.reranking is not None:
         systems.append(replace(_hybrid(choice), system="reranked"))
     values = {system: judge.values(system) for system in systems}
@@ -195,7 +205,9 @@ def judged(judge: Judge) -> dict[str, Any]:
         "chosen": choice.name,
         "spread": judge.spread(choice.encoder),
         "baseline": BASELINE.name,
-        "fair": is_fair(*(judge.mean(values[Choice(system=part)], every) for part in ("dense", "bm25"))),
+        "fair": is_fair(
+            *(judge.mean(values[SystemChoice(system=part)], every) for part in ("dense", "bm25"))
+        ),
         "rows": [
             {
                 **row(judge, system.name, of_system, baseline),
@@ -213,9 +225,9 @@ def judged(judge: Judge) -> dict[str, Any]:
     }
 
 
-def cases(judge: Judge, choice: Choice, passage: Callable[[str], Passage]) -> dict[str, Any]:
+def cases(judge: SystemJudge, choice: SystemChoice, passage: Callable[[str], Passage]) -> dict[str, Any]:
     """The questions that the choice wins and loses by most against the untrained hybrid (or BM25), with their texts."""
-    other = Choice(system="bm25") if choice == BASELINE else BASELINE
+    other = SystemChoice(system="bm25") if choice == BASELINE else BASELINE
     a, b = (judge.values(system) for system in (choice, other))
     hits_a, hits_b = (judge.answers(system) for system in (choice, other))
 
@@ -247,7 +259,7 @@ def _shown_text(ids: Sequence[str], passage: Callable[[str], Passage]) -> str:
     return " | ".join(filter(None, (passage(ids[0]).title, passage(ids[0]).text))) if ids else ""
 
 
-def row(judge: Judge, name: str, values: Values, baseline: Values) -> dict[str, Any]:
+def row(judge: SystemJudge, name: str, values: Values, baseline: Values) -> dict[str, Any]:
     """A line of the table: a system with its interval, its difference to the baseline, and its value by kind."""
     interval = judge.interval(values, judge.every)
     return {
@@ -260,7 +272,7 @@ def row(judge: Judge, name: str, values: Values, baseline: Values) -> dict[str, 
     }
 
 
-def why(judge: Judge, choice: Choice) -> list[str]:
+def why(judge: SystemJudge, choice: SystemChoice) -> list[str]:
     """The reasons for a choice, as sentences."""
     return [
         *(_why_encoder(judge, name, choice) for name in judge.encoders if name != START),
@@ -270,13 +282,13 @@ def why(judge: Judge, choice: Choice) -> list[str]:
     ]
 
 
-def _hybrid(choice: Choice) -> Choice:
+def _hybrid(choice: SystemChoice) -> SystemChoice:
     """The hybrid that a choice is, is compared with, or reranks, before it is tuned."""
     hybrid = replace(choice, system="hybrid")
     return hybrid if hybrid == BASELINE else hybrid.as_deployed
 
 
-def _why_not_reranked(judge: Judge, choice: Choice) -> str:
+def _why_not_reranked(judge: SystemJudge, choice: SystemChoice) -> str:
     hybrid = _hybrid(choice)
     reranked = replace(hybrid, system="reranked")
     difference = judge.difference(judge.values(reranked), judge.values(hybrid), judge.every)
@@ -286,13 +298,13 @@ def _why_not_reranked(judge: Judge, choice: Choice) -> str:
     )
 
 
-def _why_encoder(judge: Judge, encoder: str, choice: Choice) -> str:
+def _why_encoder(judge: SystemJudge, encoder: str, choice: SystemChoice) -> str:
     """Whether an encoder beside the start was taken."""
-    hybrid = Choice(encoder, sentences=encoder in judge.sentences).as_deployed
+    hybrid = SystemChoice(encoder, sentences=encoder in judge.sentences).as_deployed
     values, untrained = judge.values(hybrid), judge.values(BASELINE.as_deployed)
     difference = judge.difference(values, untrained, judge.every)
     says = f"{hybrid.name} has {formatted(difference)} to the untrained hybrid, {FUSED}"
-    labels = {"trained": "Training", OWN: "Training on your questions"}
+    labels = {TRAINED: "Training", OWN: "Training on your questions"}
     label = labels.get(encoder, f"The encoder {LABELS.get(encoder, encoder)!r}")
     if encoder in judge.display_only:
         return f"The teacher is there to compare with: {says}. To search with it: --model."
@@ -311,10 +323,11 @@ def _why_encoder(judge: Judge, encoder: str, choice: Choice) -> str:
     return f"{label} is not kept: {says}, which is within chance.{used}"
 
 
-def _why_sentences(judge: Judge, choice: Choice) -> str:
+def _why_sentences(judge: SystemJudge, choice: SystemChoice) -> str:
     """Whether the vectors of sentences take part."""
     without, with_them = (
-        judge.values(Choice(choice.encoder, sentences=sentences).as_deployed) for sentences in (False, True)
+        judge.values(SystemChoice(choice.encoder, sentences=sentences).as_deployed)
+        for sentences in (False, True)
     )
     difference = judge.difference(with_them, without, judge.every)
     says = f"beside those of passages they change {MEASURE} by {formatted(difference)}, {FUSED}"
@@ -328,7 +341,7 @@ def _why_sentences(judge: Judge, choice: Choice) -> str:
     )
 
 
-def _why_system(judge: Judge, choice: Choice) -> str:
+def _why_system(judge: SystemJudge, choice: SystemChoice) -> str:
     """Why this system answers, and with which weight."""
     hybrid = BASELINE if choice.system in ("bm25", "dense") else _hybrid(choice)
     if choice.system != "hybrid":

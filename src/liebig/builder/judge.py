@@ -68,14 +68,14 @@ PLAIN = 0.5  # weight of BM25 beside one encoder
 MADE_UP = 60  # questions of a user's own that the unit of made-up ones counts as much as
 BESIDE_SENTENCES = 0.45  # weight of BM25 beside an encoder's passages and sentences
 WEIGHTS = tuple(step / 10 for step in range(1, 10))  # of BM25, tried
-RERANKER = "reranker"  # the name of its part in `Judge.speeds`
+RERANKER = "reranker"  # the name of its part in `SystemJudge.speeds`
 TIMED, TIMED_SECONDS = 20, 1.0  # questions that are timed at most, and for how long
 SAMPLES = 2000  # resamples of an interval and of a test
-START = "start"
+START, TRAINED = "start", "trained"
 TEACHER, ASYMMETRIC = "teacher", "asymmetric"
 LABELS = {
     START: "encoder before training",
-    "trained": "encoder after training",
+    TRAINED: "encoder after training",
     TEACHER: "teacher",
     "student-50": "student, half way",
     "student-100": "student",
@@ -87,7 +87,7 @@ Numbers = NDArray[np.int64]  # which questions
 
 
 @dataclass(frozen=True)
-class Choice:
+class SystemChoice:
     """A system that may be chosen: its encoder, its kind, how a hybrid is fused, and whether sentences take part."""
 
     encoder: str = START
@@ -97,7 +97,7 @@ class Choice:
     sentences: bool = False
 
     @property
-    def as_deployed(self) -> Choice:
+    def as_deployed(self) -> SystemChoice:
         """The same, fused as it is served where no questions of people tune it."""
         return replace(self, weight=BESIDE_SENTENCES if self.sentences else PLAIN, norm="spread")
 
@@ -120,7 +120,7 @@ class Choice:
                 assert_never(self.system)
 
 
-BASELINE = Choice()
+BASELINE = SystemChoice()
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Reranking:
 
 
 @dataclass
-class Judge:
+class SystemJudge:
     """Questions, the hits of BM25 and of each encoder for them, and what systems made of these are worth."""
 
     questions: Sequence[Question]
@@ -161,7 +161,7 @@ class Judge:
     speeds: dict[str, float] = field(default_factory=dict)  # questions per second, asked one by one
     reranking: Reranking | None = None
     sentences: dict[str, list[Hits]] = field(default_factory=dict)  # of the encoders' vectors of sentences
-    _values: dict[Choice, Values] = field(default_factory=dict)
+    _values: dict[SystemChoice, Values] = field(default_factory=dict)
 
     @cached_property
     def _judgements(self) -> Any:
@@ -209,13 +209,13 @@ class Judge:
         self.reranking = reranking
         self.speeds[RERANKER] = per_second(self._reranked(BASELINE), self._queries)
 
-    def _reranked(self, choice: Choice) -> Reranked:
+    def _reranked(self, choice: SystemChoice) -> Reranked:
         assert self.reranking is not None, "a system that is reranked has a reranker"
         lists = self.answers(replace(choice, system="hybrid"))
         hybrid = self._recorded("hybrid", lists)
         return Reranked(hybrid, self.reranking.score, self.reranking.passage, self.reranking.depth)
 
-    def speed(self, choice: Choice) -> float:
+    def speed(self, choice: SystemChoice) -> float:
         """Questions that a system answers in a second, if they come one by one."""
         parts = {
             "bm25": ["bm25"],
@@ -237,22 +237,22 @@ class Judge:
         self.speeds[_sentences_of(name)] = per_second(systems[0], self._queries)
 
     def _by_part(self, systems: Sequence[System]) -> list[Hits]:
-        found: list[Hits] = [[] for _ in self.questions]
+        answers: list[Hits] = [[] for _ in self.questions]
         parts = folds(self.questions, len(systems))
         for number, system in enumerate(systems):
             here = [i for i, part in enumerate(parts) if part == number]
             hits = system.search([self._queries[i] for i in here], DEPTH) if here else []
             for i, of_question in zip(here, hits):
-                found[i] = of_question
-        return found
+                answers[i] = of_question
+        return answers
 
-    def values(self, choice: Choice) -> Values:
+    def values(self, choice: SystemChoice) -> Values:
         """The measure of every question."""
         if choice not in self._values:
             self._values[choice] = self.measure(self.answers(choice))
         return self._values[choice]
 
-    def answers(self, choice: Choice) -> list[Hits]:
+    def answers(self, choice: SystemChoice) -> list[Hits]:
         """What a system finds."""
         match choice.system:
             case "bm25":
@@ -312,24 +312,24 @@ class Judge:
         lost = (of_kind for of_kind in self.by_kind(a - b, numbers).values() if of_kind.mean() < 0)
         return all(randomisation_test(of_kind, samples=SAMPLES) >= ALPHA for of_kind in lost)
 
-    def better_than(self, choice: Choice, numbers: Numbers) -> list[Choice]:
+    def better_than(self, choice: SystemChoice, numbers: Numbers) -> list[SystemChoice]:
         """Of the plain hybrid, BM25 alone and vectors alone, those that are better than a hybrid beyond chance."""
-        found = []
-        for other in (BASELINE, Choice(system="bm25"), Choice(choice.encoder, "dense")):
+        better = []
+        for other in (BASELINE, SystemChoice(system="bm25"), SystemChoice(choice.encoder, "dense")):
             doubt = 0.0 if self.real or other == BASELINE else DOUBT
             difference = self.difference(self.values(other), self.values(choice), numbers)
             if difference.significant and difference.mean > doubt:
-                found.append(other)
-        return found
+                better.append(other)
+        return better
 
     @property
-    def accepted(self) -> list[Choice]:
+    def accepted(self) -> list[SystemChoice]:
         """The hybrids that are taken unless they do harm, the preferred first; the plain one is the last resort."""
         encoders = reversed(self.accept_unless_harmful)
-        hybrids = [Choice(encoder, sentences=encoder in self.sentences) for encoder in encoders]
+        hybrids = [SystemChoice(encoder, sentences=encoder in self.sentences) for encoder in encoders]
         return [*(hybrid.as_deployed for hybrid in (*hybrids, BASELINE)), BASELINE]
 
-    def decision(self, choice: Choice) -> tuple[Difference, bool]:
+    def decision(self, choice: SystemChoice) -> tuple[Difference, bool]:
         """A system's difference to the plain hybrid, and whether it would be taken if there were only these two."""
         mine, base = self.values(choice), self.values(BASELINE)
         difference = self.difference(mine, base, self.every)
@@ -338,7 +338,7 @@ class Judge:
         part = choice.system in ("bm25", "dense")
         return difference, self.better(mine, base, self.every, DOUBT if part and not self.real else 0.0)
 
-    def choose(self, numbers: Numbers) -> Choice:
+    def choose(self, numbers: Numbers) -> SystemChoice:
         """Encoder, system and fusion by some of the questions."""
         harmless = (hybrid for hybrid in self.accepted if not self.better_than(hybrid, numbers))
         others = (hybrid.as_deployed for hybrid in self.hybrids if hybrid.encoder not in self.display_only)
@@ -354,19 +354,19 @@ class Judge:
         return chosen
 
     @property
-    def hybrids(self) -> list[Choice]:
+    def hybrids(self) -> list[SystemChoice]:
         """The hybrids that are compared: of every encoder, without and with its sentences."""
         return [
-            Choice(encoder, sentences=sentences)
+            SystemChoice(encoder, sentences=sentences)
             for encoder in self.encoders
             for sentences in ((False, True) if encoder in self.sentences else (False,))
         ]
 
     @staticmethod
-    def _has_sentences(choice: Choice) -> bool:
+    def _has_sentences(choice: SystemChoice) -> bool:
         return choice.sentences and choice.system in ("hybrid", "reranked")
 
-    def _best(self, base: Choice, others: Iterable[Choice], numbers: Numbers) -> Choice:
+    def _best(self, base: SystemChoice, others: Iterable[SystemChoice], numbers: Numbers) -> SystemChoice:
         """Of the systems that beat the base and the untrained hybrid beyond chance the best; the base, if none does.
 
         Questions made from a text may underrate the base, so to beat it alone proves nothing.
@@ -377,7 +377,7 @@ class Judge:
         ]
         return max(better, key=lambda other: self.mean(self.values(other), numbers), default=base)
 
-    def tune(self, choice: Choice, numbers: Numbers) -> Choice:
+    def tune(self, choice: SystemChoice, numbers: Numbers) -> SystemChoice:
         """The fusion that does best; of equal ones the most even."""
         norms: tuple[Norm, ...] = ("spread", "minmax", "zscore")
         with_them = (False, True) if choice.encoder in self.sentences else (False,)
@@ -389,7 +389,7 @@ class Judge:
         ]
         return max(tried, key=lambda one: (self.mean(self.values(one), numbers), -abs(one.weight - PLAIN)))
 
-    def tuned(self, choice: Choice, numbers: Numbers) -> Values:
+    def tuned(self, choice: SystemChoice, numbers: Numbers) -> Values:
         """What a tuned fusion is worth on questions that did not tune it."""
         return self._cross_fitted(numbers, lambda others: self.tune(choice, others))
 
@@ -397,15 +397,15 @@ class Judge:
         """What the choice is worth on questions that did not choose."""
         return self._cross_fitted(self.every, self.choose)
 
-    def _cross_fitted(self, numbers: Numbers, choose: Callable[[Numbers], Choice]) -> Values:
+    def _cross_fitted(self, numbers: Numbers, choose: Callable[[Numbers], SystemChoice]) -> Values:
         """Values of each fold by what is chosen on the others."""
         fold = np.array(folds([self.questions[n] for n in numbers], FOLDS))
-        found = self.values(BASELINE).copy()
+        values = self.values(BASELINE).copy()
         for number in np.unique(fold):
             here, others = numbers[fold == number], numbers[fold != number]
             if len(others):
-                found[here] = self.values(choose(others))[here]
-        return found
+                values[here] = self.values(choose(others))[here]
+        return values
 
 
 def unit_of(questions: Sequence[Question], lists: Sequence[Hits]) -> float:
@@ -427,14 +427,14 @@ def unit_of(questions: Sequence[Question], lists: Sequence[Hits]) -> float:
 
 def _by_kind(questions: Sequence[Question], values: Values) -> dict[str, Values]:
     """Values of questions, kind by kind."""
-    found: dict[str, list[float]] = {}
+    by_kind: dict[str, list[float]] = {}
     for question, value in zip(questions, values):
-        found.setdefault(question.kind, []).append(value)
-    return {kind: np.array(of_kind) for kind, of_kind in found.items()}
+        by_kind.setdefault(question.kind, []).append(value)
+    return {kind: np.array(of_kind) for kind, of_kind in by_kind.items()}
 
 
 def _sentences_of(encoder: str) -> str:
-    """The name of an encoder's sentences in `Judge.speeds`."""
+    """The name of an encoder's sentences in `SystemJudge.speeds`."""
     return f"{encoder} {SENTENCES}"
 
 

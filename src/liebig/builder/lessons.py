@@ -30,7 +30,9 @@ from __future__ import annotations
 import heapq
 import math
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -43,15 +45,31 @@ from liebig.base.records import Passage
 from liebig.base.workspace import Folder
 from liebig.bm25.analysis import Analyzer, language_name
 from liebig.builder import user_questions
+from liebig.builder.build_config import BuildConfig
+from liebig.builder.judge import ASYMMETRIC, START, TEACHER
+from liebig.builder.questions import REST, RestConfig
+from liebig.builder.runner import Builder, encode_passages, passage_encoding
 from liebig.builder.short_texts import ShortTexts
-from liebig.collection import Collection
+from liebig.builder.steps import Candidate, Exam, IndexedCorpus
+from liebig.builder.training import FEWEST_EXAMPLES, MEAN, EncoderTraits, MeanConfig, retrieves
+from liebig.collection import Collection, is_collection
 from liebig.collection.lookup import hash64
 from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
+from liebig.methods.base import StoreConfig
+from liebig.methods.pretraining import PretrainConfig
+from liebig.methods.teacher import TeacherVectors, TextSource
 from liebig.model.encoder import Dense, Encoder, Normalize
 from liebig.model.folder import text_reader
+from liebig.model.loading import FolderBackbone
 from liebig.search.embed import Embedder
+from liebig.stages.encode import STAGE as ENCODE
 from liebig.stages.passages import GENERATED
+from liebig.stages.prepare import STAGE as PREPARE, PrepareConfig
+from liebig.stages.pretrain import STAGE as PRETRAIN
+from liebig.store import TokenStore
+from liebig.train.loop import LoopConfig
+from liebig.train.optim import AdamWConfig
 from liebig.vectors import SHARDS, Vectors, write_shard, write_summary
 
 PHRASES, PHRASES_CUDA = 50_000, 300_000  # short texts at most, and where a GPU encodes them
@@ -59,8 +77,18 @@ EACH, EACH_CUDA = 8, 64  # pieces of a kind that are drawn for each passage at m
 PASSAGES = 50_000  # passages that are taught at most
 FITTED = 8_192  # texts that the projection is fitted to
 RIDGE = 1e-3  # of the states' mean square: keeps directions that hardly vary from deciding
-CANDIDATES = 16_384  # passages that texts are ranked against at most
+RANKED = 16_384  # passages that texts are ranked against at most
 SHARD = 65_536  # vectors of a shard
+LR = 2e-4
+BATCH_CPU, BATCH_CUDA = 64, 512
+# Where a GPU has so many texts that large batches are still thousands of steps: less loss in the same minutes.
+MANY_TEXTS, MANY_LR, MANY_BATCH = 200_000, 1e-3, 2048
+EPOCHS = 20  # passes over the texts at most, however many minutes there are
+# Weight of the rankings, beside the distance to the teacher's vectors: by the teacher and the start, by it alone.
+RANKING_WEIGHT, RANKING_WEIGHT_ALONE = 8.0, 1.0
+RANKING_TEMPERATURE = 0.05
+START_WEIGHT = 0.5  # of the start's cosines in the rankings that a student learns, beside the teacher's
+SHARES = (0.5, 1.0)  # how far the student goes from its start to what training made of it: the check decides
 Floats = NDArray[np.float32]
 
 
@@ -180,16 +208,16 @@ def _write_vectors(folder: Folder, ids: list[str], rows: list[Floats], like: Vec
 def vector_of(vectors: Vectors, id: str) -> Floats | None:
     """The vector of a passage; None where it has none, or several of its pieces."""
     pieces = bool(vectors.about.get("pieces"))
-    if pieces and _found(vectors, f"{id}#1") is not None:
+    if pieces and _vector(vectors, f"{id}#1") is not None:
         return None
-    return _found(vectors, f"{id}#0" if pieces else id)
+    return _vector(vectors, f"{id}#0" if pieces else id)
 
 
-def _found(vectors: Vectors, id: str) -> Floats | None:
+def _vector(vectors: Vectors, id: str) -> Floats | None:
     for shard in vectors.shards:
         if (row := shard.ids.find(id)) is not None:
-            found: Floats = shard.vectors[row : row + 1].decode()[0]
-            return found
+            vector: Floats = shard.vectors[row : row + 1].decode()[0]
+            return vector
     return None
 
 
@@ -198,7 +226,7 @@ class CandidatesConfig(Config):
 
     vectors: InputPath = Field(description="Vectors of passages, or of their pieces.")
     passages: int = Field(ge=0, description="Number of passages they are of.")
-    most: int = Field(CANDIDATES, ge=2, description="Maximum number of passages, about.")
+    most: int = Field(RANKED, ge=2, description="Maximum number of passages, about.")
     seed: int = Field(0, ge=0, description="Draws them.")
 
 
@@ -270,9 +298,129 @@ def projection(states: Floats, targets: Floats, ridge: float = RIDGE) -> Dense:
     return dense
 
 
-STAGES = (
-    Stage("phrases", PhrasesConfig, write_phrases, part_of="build"),
-    Stage("lessons", LessonsConfig, write_lessons, part_of="build"),
-    Stage("candidates", CandidatesConfig, write_candidates, part_of="build"),
-    Stage("student", StudentConfig, write_student, part_of="build"),
-)
+PHRASES_STAGE = Stage("phrases", PhrasesConfig, write_phrases, part_of="build")
+LESSONS = Stage("lessons", LessonsConfig, write_lessons, part_of="build")
+CANDIDATES = Stage("candidates", CandidatesConfig, write_candidates, part_of="build")
+STUDENT = Stage("student", StudentConfig, write_student, part_of="build")
+
+
+def learn_from_teacher(
+    builder: Builder, config: BuildConfig, teacher: Path, corpus: IndexedCorpus, exam: Exam, start: Candidate
+) -> list[Candidate]:
+    """Let the start learn from a teacher: the start, the teacher itself, the student, and both together."""
+    whole = encode_passages(builder, "vectors-teacher", corpus.collection, teacher)
+    rest = builder.work("rest", REST, RestConfig(collection=corpus.collection, questions=exam.made))
+    traits = EncoderTraits.of(start.model)
+    phrases = builder.work(
+        "phrases",
+        PHRASES_STAGE,
+        PhrasesConfig(
+            collection=corpus.collection,
+            passages=rest,
+            language=config.language,
+            seed=config.seed,
+            texts=None if config.texts is None else Path(config.texts),
+            most=PHRASES_CUDA if traits.cuda else PHRASES,
+            each=EACH_CUDA if traits.cuda else EACH,
+        ),
+    )
+    pool = encode_passages(builder, "pool-teacher", exam.pool, teacher)
+    shown = Candidate(TEACHER, teacher, pool, vectors=whole, display_only=True)
+    if not is_collection(phrases):
+        builder.say("teaching: skipped, because the documents have no words to cut texts from")
+        return [start, shown]
+    texts = builder.work(
+        "lessons",
+        LESSONS,
+        LessonsConfig(
+            passages=rest,
+            phrases=phrases,
+            vectors=whole,
+            phrase_vectors=_encode_as_questions(builder, "phrases-taught", phrases, teacher),
+            student=start.model,
+            seed=config.seed,
+        ),
+    )
+    count = len(Vectors.open(texts, hashes=False))
+    obstacle = f"{count:,} texts are too few to learn from" if count < FEWEST_EXAMPLES else traits.obstacle
+    if obstacle is not None:
+        builder.say(f"teaching: skipped, because {obstacle}")
+        return [start, shown]
+    store = builder.work("lessons-store", PREPARE, PrepareConfig(collection=texts, tokenizer=start.model))
+    before = builder.work("student", STUDENT, StudentConfig(start=start.model, lessons=texts)) / "model"
+    taught, indexed = [texts], [whole]
+    if start.accept_unless_harmful or retrieves(builder, exam, start):
+        own = encode_passages(builder, "vectors-start", corpus.collection, start.model)
+        start = replace(start, vectors=own)
+        taught.append(_encode_as_questions(builder, "lessons-start", texts, start.model))
+        indexed.append(own)
+    else:
+        builder.say(
+            "teaching: rankings by the teacher alone, because the encoder to be trained retrieves too little"
+        )
+    candidates = [
+        builder.work(
+            f"candidates-{name}",
+            CANDIDATES,
+            CandidatesConfig(vectors=vectors, passages=corpus.passages, seed=config.seed),
+        )
+        for name, vectors in zip((TEACHER, START), indexed)
+    ]
+    recipe = teacher_recipe(before, traits, store, taught, candidates, config.limit)
+    after = builder.work("taught", PRETRAIN, recipe) / "model"
+    students = []
+    for share in SHARES:
+        name = f"student-{round(100 * share)}"
+        model = builder.work(name, MEAN, MeanConfig(start=before, trained=after, share=share)) / "model"
+        students.append(Candidate(name, model, encode_passages(builder, f"pool-{name}", exam.pool, model)))
+    both = Candidate(ASYMMETRIC, teacher, pool, query=students[-1].model, vectors=whole)
+    return [start, shown, *students, both]
+
+
+def _encode_as_questions(builder: Builder, name: str, source: Path, model: Path) -> Path:
+    """Vectors of short texts, with the model's prompt of questions."""
+    return builder.work(name, ENCODE, passage_encoding(source, model, "first", prompt="query"))
+
+
+def teacher_recipe(
+    student: Path,
+    traits: EncoderTraits,
+    store: Path,
+    taught: Sequence[Path],
+    candidates: Sequence[Path],
+    minutes: float,
+) -> PretrainConfig:
+    """The recipe of `liebig pretrain` for a student: a teacher's vectors of texts, and its rankings of passages.
+
+    Both come from the teacher alone, or from teacher and start, which has a part in the rankings.
+    """
+    texts = len(TokenStore.open(store, hashes=False))
+    most = BATCH_CUDA if traits.cuda else BATCH_CPU
+    lr, batch = LR, min(most, max(1, int(0.9 * texts)))
+    if traits.cuda and texts >= MANY_TEXTS:
+        lr, batch = MANY_LR, MANY_BATCH
+    alone = len(taught) == 1
+    return PretrainConfig(
+        model=FolderBackbone(path=student),
+        stores=(StoreConfig(path=store),),
+        source=TextSource.Config(
+            vectors=tuple(taught), teacher_weights=(1.0,) if alone else (1 - START_WEIGHT, START_WEIGHT)
+        ),
+        objective=TeacherVectors.Config(
+            pooling=traits.trainable_pooling,
+            dense=True,
+            space="first",
+            temperature=RANKING_TEMPERATURE,
+            ranking_weight=RANKING_WEIGHT_ALONE if alone else RANKING_WEIGHT,
+            candidates=tuple(candidates),
+        ),
+        max_length=traits.length,
+        dropout=0.0,
+        optim=AdamWConfig(lr=lr),
+        loop=LoopConfig(
+            minutes=minutes,
+            steps=max(1, EPOCHS * texts // batch),
+            batch=batch,
+            chunk_tokens="auto" if traits.cuda else "whole",
+        ),
+    )

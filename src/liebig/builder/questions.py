@@ -89,15 +89,15 @@ def write_questions(config: QuestionsConfig, folder: Folder) -> None:
     collection = Collection(config.collection)
     in_sample = _sample(collection, config.seed)
     held = hold_out(collection, in_sample, config.seed)
-    asked, rest = choose(collection, held, in_sample, config)
+    questions, rest = choose(collection, held, in_sample, config)
     cuts: dict[str, list[str]] = defaultdict(list)
-    for question in asked:
+    for question in questions:
         for id in question.passages if question.cut else ():
             cuts[id].append(question.cut)
-    write_lines(folder.path / QUESTIONS, (json_line(asdict(question)) for question in asked))
+    write_lines(folder.path / QUESTIONS, (json_line(asdict(question)) for question in questions))
     write_lines(folder.path / HELD, sorted(held))
     with CollectionWriter(folder.path) as writer:
-        answers = {id for question in asked for id in question.passages}
+        answers = {id for question in questions for id in question.passages}
         for passage in draw_pool(collection, answers, config.pool, config.seed):
             writer.add(Item(bare(passage, cuts[passage.id]), Where(str(collection.path))))
     if len(rest) >= LEAST:
@@ -173,11 +173,11 @@ def choose(
 ) -> tuple[list[Question], list[Question]]:
     """Up to `each` questions of every kind about what is held out, and titles and headings of the rest."""
     passages = {p.id: p for p in collection.passages() if _is_held(p, held)}
-    asked: list[Question] = []
+    questions: list[Question] = []
     rest: list[Question] = []
 
     def ask(made: Iterable[Question]) -> None:
-        asked.extend(heapq.nsmallest(config.each, made, key=lambda q: _place(config.seed, q.text)))
+        questions.extend(heapq.nsmallest(config.each, made, key=lambda q: _place(config.seed, q.text)))
 
     for make in (_generated, _headings, _titles):
         made = list(make(collection, in_sample))
@@ -191,8 +191,8 @@ def choose(
     ask(_sentences(shares[0], config.seed))
     ask(_claims(shares[1], config.seed))
     ask(_keywords(shares[2], collection, in_sample, config.seed))
-    texts = {question.text for question in asked}
-    return asked, [question for question in rest if question.text not in texts]
+    texts = {question.text for question in questions}
+    return questions, [question for question in rest if question.text not in texts]
 
 
 def _sample(collection: Collection, seed: int) -> InSample:
@@ -289,11 +289,11 @@ def _keywords(
 
 def _words(text: str) -> list[str]:
     """Words that can stand in a query: letters, three of them at least; pairs of them in scripts without spaces."""
-    found: list[str] = []
+    parts: list[str] = []
     for word in WORD.findall(text.casefold()):
         unspaced = HAS_UNSPACED.match(word) is not None
-        found += map("".join, pairwise(word)) if unspaced else [word]
-    return found
+        parts += map("".join, pairwise(word)) if unspaced else [word]
+    return parts
 
 
 def _pieces(text: str) -> list[str]:

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +30,8 @@ from liebig.builder.build import absolute, read_collection
 from liebig.builder.build_config import BuildConfig
 from liebig.builder.check import read as read_check, read_spread
 from liebig.builder.judge import START
-from liebig.builder.runner import Builder, encode_fields, sentence_fields
-from liebig.builder.spread import STAGE as SPREAD
+from liebig.builder.runner import Builder, Long, Part, passage_encoding, sentence_encoding
+from liebig.builder.spread import STAGE as SPREAD, SpreadConfig
 from liebig.collection import Collection
 from liebig.collection.lookup import hash64
 from liebig.collection.writer import CollectionWriter
@@ -42,6 +41,9 @@ from liebig.indexes import open_index
 from liebig.indexes.base import Index
 from liebig.search import retriever_folder as description
 from liebig.search.retriever_folder import RetrieverDescription
+from liebig.stages.bm25 import STAGE as BM25, BM25Config
+from liebig.stages.encode import STAGE as ENCODE, EncodeConfig
+from liebig.stages.index import STAGE as INDEX, IndexConfig
 from liebig.vectors import SHARDS, Vectors, write_shard, write_summary
 from liebig.vectors.quantise import Floats
 
@@ -201,24 +203,15 @@ def _shards(vectors: Vectors) -> Iterator[tuple[list[str], Floats]]:
         yield names, np.concatenate(parts)
 
 
-STAGES = (
-    Stage("changes", ChangesConfig, write_changes, part_of="update"),
-    Stage("compact", CompactConfig, compact, part_of="update"),
-    SPREAD,
-)
+CHANGES = Stage("changes", ChangesConfig, write_changes, part_of="update")
+COMPACT = Stage("compact", CompactConfig, compact, part_of="update")
 
 
-def update(
-    table: Mapping[str, Stage],
-    out: Path,
-    sources: Sequence[str],
-    say: Callable[[str], None],
-    strict: bool = False,
-) -> Counts:
+def update(out: Path, sources: Sequence[str], say: Callable[[str], None], strict: bool = False) -> Counts:
     """Bring a retriever's folder up to date with its sources, or with others."""
     description.read(out)  # before the lock is written: it may be no retriever
     with description.exclusive(out):
-        return _update(Builder(table, out, say, STAGES), description.read(out), sources, strict)
+        return _update(Builder(out, say), description.read(out), sources, strict)
 
 
 PHASES = {"read": "Read the documents and find what changed", "index": "Index the changes"}
@@ -232,10 +225,16 @@ def _update(builder: Builder, before: RetrieverDescription, sources: Sequence[st
         whole.begin("read")
         # Passages were cut for the model that was trained, or is: of two it is the one of questions.
         collection = read_collection(builder, config, out / str(before.query or before.model))
-        changes = builder.work("changes", {
-            "before": str(out / before.collection), "now": str(collection), "index": str(out / str(before.index)),
-            "sentences": None if before.sentences is None else str(out / before.sentences),
-        })  # fmt: skip
+        changes = builder.work(
+            "changes",
+            CHANGES,
+            ChangesConfig(
+                before=out / before.collection,
+                now=collection,
+                index=out / str(before.index),
+                sentences=None if before.sentences is None else out / before.sentences,
+            ),
+        )
         counts = Counts(**json.loads((changes / SUMMARY).read_text(encoding="utf-8")))
         if counts.nothing:
             whole.drop(*PHASES)  # the sentence below says all of it
@@ -279,17 +278,21 @@ def built_with(
 
 
 def _update_bm25(builder: Builder, before: RetrieverDescription, changes: Path, counts: Counts) -> str:
-    fields: dict[str, Any] = {"base": str(builder.out / str(before.bm25))}
-    fields |= {"collection": str(changes)} if counts.passages else {}
-    fields |= {"delete": str(changes / GONE)} if counts.gone else {}
-    return builder.part("bm25", fields).name if len(fields) > 1 else str(before.bm25)
+    if not (counts.passages or counts.gone):
+        return str(before.bm25)
+    config = BM25Config(
+        base=builder.out / str(before.bm25),
+        collection=changes if counts.passages else None,
+        delete=changes / GONE if counts.gone else None,
+    )
+    return builder.part("bm25", BM25, config).name
 
 
 def _update_index(builder: Builder, before: RetrieverDescription, changes: Path, counts: Counts) -> str:
     base = builder.out / str(before.index)
-    long = "max" if open_index(base, hashes=False).about.get("pieces") else "first"
-    recipe = encode_fields(changes, builder.out / str(before.model), long)
-    return _extended(builder, "index", base, recipe, changes / STALE, counts)
+    long: Long = "max" if open_index(base, hashes=False).about.get("pieces") else "first"
+    encoding = passage_encoding(changes, builder.out / str(before.model), long)
+    return _extended(builder, "index", base, encoding, changes / STALE, counts)
 
 
 def _update_sentences(
@@ -297,9 +300,9 @@ def _update_sentences(
 ) -> str | None:
     if before.sentences is None:
         return None
-    recipe = sentence_fields(changes, builder.out / str(before.model))
+    encoding = sentence_encoding(changes, builder.out / str(before.model))
     base = builder.out / before.sentences
-    return _extended(builder, "sentences", base, recipe, changes / STALE_SENTENCES, counts)
+    return _extended(builder, "sentences", base, encoding, changes / STALE_SENTENCES, counts)
 
 
 def _update_spread(builder: Builder, before: RetrieverDescription, now: RetrieverDescription) -> float:
@@ -310,20 +313,22 @@ def _update_spread(builder: Builder, before: RetrieverDescription, now: Retrieve
     if read_check(checks)["choice"]["encoder"] != START:
         return before.spread
     index, model = builder.out / str(now.index), builder.out / str(now.query or now.model)
-    fields = {"questions": str(checks), "index": str(index), "model": str(model)}
-    return read_spread(builder.work("spread", fields))
+    config = SpreadConfig(questions=checks, index=index, model=model)
+    return read_spread(builder.work("spread", SPREAD, config))
 
 
 def _extended(
-    builder: Builder, part: str, base: Path, recipe: Mapping[str, Any], stale: Path, counts: Counts
+    builder: Builder, part: Part, base: Path, encoding: EncodeConfig, stale: Path, counts: Counts
 ) -> str:
     """The name of an index with what changed: new vectors, and without those that are stale."""
-    before = base.name
+    has_stale = stale.stat().st_size > 0
+    if not (counts.passages or has_stale):
+        return base.name
     if open_index(base, hashes=False).fragmented:
-        base = builder.work(f"compact-{part}", {"kind": "compact", "index": str(base)})
-    fields: dict[str, Any] = {"kind": "index", "base": str(base)}
-    if counts.passages:
-        fields["vectors"] = str(builder.work(f"changed-{part}", recipe))
-    if stale.stat().st_size:
-        fields["delete"] = str(stale)
-    return builder.part(part, fields).name if len(fields) > 2 else before
+        base = builder.work(f"compact-{part}", COMPACT, CompactConfig(index=base))
+    config = IndexConfig(
+        base=base,
+        vectors=builder.work(f"changed-{part}", ENCODE, encoding) if counts.passages else None,
+        delete=stale if has_stale else None,
+    )
+    return builder.part(part, INDEX, config).name

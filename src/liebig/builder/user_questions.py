@@ -12,9 +12,7 @@ An id is that of a passage, of a document, or the path of a file; of the latter 
 said of a question in several lines is put together, and the last word about a passage counts.
 
 Judged questions take the place of those made from the corpus (`questions.py`): they decide, and tune the fusion.
-TRAINABLE or more also train: the encoder learns them with negatives that the untrained hybrid finds, moved half the way
-(`mean`). What the check is told of that encoder is cross-fitted: each of PARTS parts of the questions is answered by an
-encoder that was trained on the others.
+Enough of them also train (`question_training.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
 from pydantic import Field
@@ -31,10 +29,9 @@ from pydantic import Field
 from liebig.base.config import Config, InputPath, Unrecorded
 from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
-from liebig.base.records import Group, Judgement, Query
+from liebig.base.records import Judgement, Query
 from liebig.base.workspace import Folder
-from liebig.builder.judge import PLAIN
-from liebig.builder.questions import OWN, QUESTIONS, Question, draw_pool, folds, read as read_questions
+from liebig.builder.questions import OWN, QUESTIONS, Question, draw_pool
 from liebig.collection import Collection
 from liebig.collection.writer import CollectionWriter
 from liebig.formats import detect
@@ -42,22 +39,14 @@ from liebig.formats.inputs import InputSource, source_of
 from liebig.formats.items import Item, Options, Row, Where, as_grade, as_id, as_list, as_text
 from liebig.formats.output import json_line, write_lines
 from liebig.formats.rows import container_of, csv_rows, rows, text_lines
-from liebig.methods.samplers import steps_of
-from liebig.search.systems import Hits, Hybrid, open_system, weighted_by
 
-UNJUDGED, NOTES, TRAIN = "unjudged.jsonl", "notes.json", "train"
+UNJUDGED, NOTES = "unjudged.jsonl", "notes.json"
 FEWEST = 20  # judged questions that decide; of fewer, one or two would
-TRAINABLE = 60  # judged questions that an encoder is trained on
-PARTS = 3  # of the questions, for cross-fitting the training
 POOL = 20_000  # passages they are asked against: all of most corpora
 TEXT = ("question", "query", "text")
 ONE = ("passage", "document", "doc", "path")
 SEVERAL = ("relevant", "passages", "documents", "positives")
 GRADE = ("relevance", "grade", "label", "score")
-DEPTH = 50  # of the ranking that negatives come from
-NEGATIVES = 20  # kept of a question
-SAFE = 0.95  # a passage that scores more than this share of a relevant one's score may be relevant too
-LR, EPOCHS, BATCH = 2e-5, 24, 48
 
 
 @dataclass
@@ -246,11 +235,11 @@ def _passages(collection: Collection, names: set[str], sources: Sequence[str]) -
     for name in names:
         for alias in _aliases(name, sources):
             aliases.setdefault(alias, []).append(name)
-    found: dict[str, list[str]] = {}
+    passages: dict[str, list[str]] = {}
     for passage in collection.passages():
         for name in {*aliases.get(passage.id, ()), *aliases.get(passage.doc, ())}:
-            found.setdefault(name, []).append(passage.id)
-    return found
+            passages.setdefault(name, []).append(passage.id)
+    return passages
 
 
 def _aliases(name: str, sources: Sequence[str]) -> Iterator[str]:
@@ -306,72 +295,4 @@ def notes_of(folder: Path) -> tuple[list[str], int]:
     return written["notes"], written["judged"]
 
 
-class ExamplesConfig(Config):
-    """Judged questions as training examples, with negatives that the hybrid finds."""
-
-    questions: InputPath = Field(description="What the stage of a user's questions wrote.")
-    bm25: InputPath = Field(description="BM25 index of the pool.")
-    vectors: InputPath = Field(description="Vectors of the pool.")
-    without: int | None = Field(
-        None, ge=0, lt=PARTS, description="The part of the questions to leave out [default: none]."
-    )
-
-
-def write_examples(config: ExamplesConfig, folder: Folder) -> None:
-    """Write a collection with groups of relevant and other passages, to fine-tune on."""
-    questions = read_questions(config.questions)
-    parts = folds(questions, PARTS)
-    asked = [question for question, part in zip(questions, parts) if part != config.without]
-    systems = [open_system(config.bm25), open_system(config.vectors)]
-    hybrid = Hybrid(systems, weighted_by(PLAIN, "minmax"))
-    hits = hybrid.search([Query("", question.text) for question in asked], DEPTH)
-    pool = Collection(config.questions)
-    where = Where(str(config.questions))
-    written: set[str] = set()
-    with CollectionWriter(folder.path) as writer:
-        for number, (question, found) in enumerate(zip(asked, hits)):
-            group = Group(f"q{number}", question.passages, tuple(negatives(question, found)))
-            writer.add(Item(Query(group.query, question.text), where, TRAIN))
-            writer.add(Item(group, where, TRAIN))
-            for id in {*group.positives, *group.negatives} - written:
-                writer.add(Item(pool.passage(id), where))
-            written |= {*group.positives, *group.negatives}
-
-
-def negatives(question: Question, found: Hits) -> list[str]:
-    """What was judged and is not relevant, then what was found and scores clearly less than what is relevant."""
-    scores = dict(found)
-    best = max(
-        (scores[id] for id in question.passages if id in scores), default=max(scores.values(), default=0.0)
-    )
-    clear = (id for id, score in found if score <= SAFE * best)
-    known = {*question.passages, *question.against}
-    return [*question.against, *(id for id in clear if id not in known)][:NEGATIVES]
-
-
-def recipe(model: Path, examples: Path, max_length: int, minutes: float | None) -> dict[str, Any]:
-    """The recipe of `liebig finetune`: little, with a small learning rate.
-
-    `minutes` are divided among the trainings on all questions and without each part of them.
-    """
-    length: dict[str, float] = {"epochs": EPOCHS}
-    if minutes is not None:
-        steps = EPOCHS * steps_of(Collection(examples).count("queries"), BATCH)
-        length = {"minutes": minutes / (PARTS + 1), "steps": steps}
-    return {
-        "kind": "finetune",
-        "model": {"kind": "folder", "path": str(model)},
-        "collection": str(examples),
-        "split": TRAIN,
-        "objective": {"kind": "contrastive", "similarity": "cosine", "temperature": 0.05},
-        "query_length": min(64, max_length),
-        "passage_length": min(256, max_length),
-        "optim": {"lr": LR},
-        "loop": {**length, "batch": BATCH},
-    }
-
-
-STAGES = (
-    Stage("given", UserQuestionsConfig, write_user_questions, part_of="build"),
-    Stage("examples", ExamplesConfig, write_examples, part_of="build"),
-)
+GIVEN = Stage("given", UserQuestionsConfig, write_user_questions, part_of="build")

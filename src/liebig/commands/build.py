@@ -11,7 +11,6 @@ from liebig.base.config import parse
 from liebig.base.errors import WorkspaceError
 from liebig.base.progress import announce
 from liebig.builder.build_config import BuildConfig
-from liebig.stages import STAGES
 
 SAMPLES = 2000  # of randomisation tests
 DEFAULTS = BuildConfig.model_construct(sources=())
@@ -76,7 +75,7 @@ def command(
             raise WorkspaceError("there is no such file or folder", file=path, fix="check the path")
     from liebig.builder.build import build
 
-    build(STAGES, config, out, announce)
+    build(config, out, announce)
     announce(f"\nReport: {write_report(out)}\nNext: liebig serve {out}")
 
 

@@ -9,7 +9,6 @@ import typer
 
 from liebig.base.progress import announce
 from liebig.commands.build import DEFAULTS, option
-from liebig.stages import STAGES
 
 
 def command(
@@ -30,4 +29,4 @@ def command(
     """
     from liebig.builder.update import update
 
-    update(STAGES, folder, sources or [], announce, strict)
+    update(folder, sources or [], announce, strict)

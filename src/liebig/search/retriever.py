@@ -12,11 +12,7 @@ a generation that `liebig update` has written meanwhile; searches under way fini
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -325,26 +321,6 @@ class Retriever:
         """
         folder, options = Path(path), OpenOptions(verify, checked(device), reranker)
         return cls(_open(folder, read(folder), options), options)
-
-    @classmethod
-    def build(cls, documents: Iterable[Any], out: str | Path | None = None, **config: Any) -> Retriever:
-        """Build a retriever from strings, dicts with `text`, or Documents, and open it.
-
-        `Retriever.build(["Barley needs nitrogen.", "Glass is made of sand."], minutes=0).search("barley")`
-
-        A dict may have `id`, `title`, `sections` and `metadata` too; other keys become metadata. Without `out` the
-        folder is a temporary one, removed with the object. `config` is that of `liebig.build`, which takes files and
-        folders instead.
-        """
-        import liebig  # the public function, which stands above this one
-
-        with ExitStack() as cleanup:
-            if out is None:
-                out = tempfile.mkdtemp(prefix="liebig-")
-                cleanup.callback(shutil.rmtree, out, ignore_errors=True)
-            retriever = cls.from_folder(liebig.build_documents(documents, out, **config).folder)
-            weakref.finalize(retriever, cleanup.pop_all().close)
-        return retriever
 
     def __repr__(self) -> str:
         return f"Retriever({str(self.folder)!r}, {counted(len(self), 'passages')}, {self.system})"

@@ -1,0 +1,64 @@
+"""The values that the steps of a build hand on: what was read, what is asked, and which encoders are compared.
+
+A build goes read → index → questions → (training | teacher | own questions) → check → write (`build.py`). Each step
+takes such values and returns new ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+BY_SENTENCES = 100_000  # up to this many passages, their sentences have vectors too: some five to ten each
+
+
+@dataclass(frozen=True)
+class IndexedCorpus:
+    """Documents and passages that were read, how many passages, and BM25 over all of them."""
+
+    collection: Path
+    passages: int
+    bm25: Path
+
+    @property
+    def by_sentences(self) -> bool:
+        """Whether sentences have vectors too."""
+        return self.passages <= BY_SENTENCES
+
+
+@dataclass(frozen=True)
+class Exam:
+    """Questions that systems are compared by, and the pool of passages they are asked against.
+
+    `questions` are the user's own where at least FEWEST of them are judged, else those made from the corpus (`made`).
+    """
+
+    questions: Path
+    made: Path
+    judged: int  # questions of the user's own; 0 where those made from the corpus decide
+    pool: Path
+    bm25: Path
+
+    @property
+    def beside(self) -> Path | None:
+        """Questions made from the corpus that are kept beside a user's own."""
+        return self.made if self.judged else None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An encoder that the check compares, by the name that it has there.
+
+    `pool` has its vectors of the pool. An encoder that a user's questions trained has `parts` instead: vectors by
+    encoders that were trained without a part of the questions, and the same of sentences.
+    """
+
+    name: str
+    model: Path
+    pool: Path | None = None
+    query: Path | None = None  # the model of questions, where it is another one
+    vectors: Path | None = None  # of all passages, where they were made before the check
+    parts: tuple[Path, ...] = ()
+    sentence_parts: tuple[Path, ...] = ()
+    display_only: bool = False
+    accept_unless_harmful: bool = False  # it gained on people's questions about other corpora
