@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from liebig.demo import FILE, Question, questions, questions_for
+from liebig.demo import FILE, JudgedQuestion, questions, questions_for
 
 
 @pytest.fixture(scope="module")
@@ -50,5 +50,5 @@ def test_both_halves_are_large_and_every_question_has_an_answer(documents):
 
 def test_a_question_whose_answers_are_not_there_is_left_out():
     assert questions_for({"heapq.merge"}) == [
-        Question("q001", "merge two sorted iterables", {"heapq.merge": 2})
+        JudgedQuestion("q001", "merge two sorted iterables", {"heapq.merge": 2})
     ]

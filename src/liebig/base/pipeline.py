@@ -194,13 +194,8 @@ def run(
     lines = {name: words(item) for name, item in by_name.items()}
     fixed = [item.name for item in planned if item.minutes is not None]
     with Whole(lines, say, lambda name: seconds(by_name[name]), fixed, one_bar=True) as whole:
-        run_within(whole, planned)
-
-
-def run_within(whole: Whole, planned: Sequence[Planned]) -> None:
-    """Run the stages that are not up to date, each a phase of a whole."""
-    for item in planned:
-        whole.begin(item.name)
-        if not item.up_to_date:
-            whole.works()
-            run_stage(item.stage, item.config, item.out)
+        for item in planned:
+            whole.begin(item.name)
+            if not item.up_to_date:
+                whole.works()
+                run_stage(item.stage, item.config, item.out)

@@ -73,10 +73,18 @@ def command(
     for path in filter(None, [*files, questions, texts]):
         if not Path(path).exists():
             raise WorkspaceError("there is no such file or folder", file=path, fix="check the path")
+    build_and_report(config, out)
+    announce(f"Next: liebig serve {out}")
+
+
+def build_and_report(config: BuildConfig, out: Path) -> Path:
+    """Build or complete a retriever's folder, and write the page about it; gives the page."""
     from liebig.builder.build import build
 
     build(config, out, announce)
-    announce(f"\nReport: {write_report(out)}\nNext: liebig serve {out}")
+    report = write_report(out)
+    announce(f"\nReport: {report}")
+    return report
 
 
 def write_report(out: Path) -> Path:

@@ -1,44 +1,43 @@
-"""The corpus of the demo: a collection to search, one to learn from, and the questions with judged answers.
-
-To search: every document cut into passages of at most 64 tokens, its name before each, with the questions and their
-judgements, which name documents. To learn from: a passage without its name, and the name in words ("collections
-ordered dict move to end") as the query that should find it. No question and no judgement is learnt from.
+"""The judged questions of the demo, and what the systems of a build about Python's documentation are worth on them.
 
 `questions.jsonl` has a line per question: {"id", "text", "answers": {document: grade}, "also": {document: grade}}.
 Grade 2 answers the question, 1 helps. `answers` are documents that Python 3.11 and 3.12 both have, `also` those that
-only some versions have. docs/questions.md says how they were written.
+only some versions have. docs/questions.md says how they were written. A build sees none of this.
+
+Documents are judged, passages are searched: a document counts by its best passage.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+import numpy as np
+from numpy.typing import NDArray
 
-from liebig.base.config import Config, InputPath
-from liebig.base.pipeline import Stage
-from liebig.base.records import Document, Judgement, Passage, Query
-from liebig.base.workspace import Folder
-from liebig.collection import GENERATED, Collection
-from liebig.collection.writer import CollectionWriter
-from liebig.formats.items import Item, Where
-from liebig.queries.labelled_pairs import GENERATION
-from liebig.text.passages import by_tokens, cut_documents
-from liebig.text.tokenizer import Tokenizer
+from liebig.base.records import Query
+from liebig.base.statistics import bootstrap, compare, direction
+from liebig.builder import check
+from liebig.builder.judge import BASELINE, DEPTH, PLAIN, SystemChoice
+from liebig.measures import parse
+from liebig.measures.evaluator import block_from_mapping, evaluate, judgements_from_mapping
+from liebig.search.retriever import Retriever
+from liebig.search.retriever_folder import WORK
+from liebig.search.systems import Hits, Hybrid, open_system, weighted_by
 
 FILE = Path(__file__).with_name("questions.jsonl")
 ANSWERS = 2  # the grade of a document that answers the question
+MEASURES = [parse(name) for name in ("nDCG@10", "RR@10", "R@10")]
 Split = Literal["dev", "test"]
+Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class JudgedQuestion:
     """A question, and the grade of every document that answers it or helps."""
 
     id: str
@@ -47,81 +46,99 @@ class Question:
 
     @property
     def split(self) -> Split:
-        """Half of the questions choose among settings (dev), the other half is reported (test)."""
+        """Half of the questions served to choose settings (dev), the other half is reported (test)."""
         return "dev" if hashlib.sha256(self.id.encode()).digest()[0] % 2 else "test"
 
 
-def questions() -> list[Question]:
+def questions() -> list[JudgedQuestion]:
     """All questions, with every document that was judged."""
     with FILE.open(encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
-    return [Question(row["id"], row["text"], {**row["answers"], **row.get("also", {})}) for row in rows]
+    return [JudgedQuestion(row["id"], row["text"], {**row["answers"], **row.get("also", {})}) for row in rows]
 
 
-def questions_for(documents: Container[str]) -> list[Question]:
+def questions_for(documents: Container[str]) -> list[JudgedQuestion]:
     """The questions that these documents answer; grades of documents that are not there are left out."""
     kept = (replace(q, grades={d: g for d, g in q.grades.items() if d in documents}) for q in questions())
     return [question for question in kept if ANSWERS in question.grades.values()]
 
 
-HERE = Where("liebig demo")
-SPECIAL = 2  # tokens that a model puts around a text
+@dataclass(frozen=True)
+class JudgedBuild:
+    """The values of every test question: of BM25, of the untrained hybrid, and of what the build chose."""
+
+    questions: int
+    documents: int
+    passages: int
+    chosen: str
+    systems: Mapping[str, Mapping[str, Values]]  # by the names of systems, then of measures
+
+    def lines(self) -> list[str]:
+        """What the chosen system is worth against the untrained hybrid, and the table behind it."""
+        first, baseline = str(MEASURES[0]), self.systems[BASELINE.name]
+        lines = [
+            f"{self.questions} judged questions that nothing was tuned on, {self.documents:,} documents in "
+            f"{self.passages:,} passages:"
+        ]
+        width = max(map(len, self.systems))
+        names = "".join(f"  {measure!s:>6}" for measure in MEASURES[1:])
+        lines.append(f"  {'':<{width}}  {first}  95 %          {names}  to baseline  95 %")
+        for name, values in self.systems.items():
+            interval = bootstrap(values[first])
+            others = "".join(f"  {values[str(measure)].mean():>6.3f}" for measure in MEASURES[1:])
+            line = (
+                f"  {name:<{width}}  {interval.mean:>7.3f}  {interval.low:.3f} to {interval.high:.3f}{others}"
+            )
+            if values is baseline:
+                line += f"  {'baseline':>11}"
+            else:
+                change = compare(values[first], baseline[first]).difference
+                line += f"  {change.mean:>+11.3f}  {change.low:+.3f} to {change.high:+.3f}"
+            lines.append(line + ("  <- chosen" if name == self.chosen else ""))
+        return [*lines, *self._verdict()]
+
+    def _verdict(self) -> list[str]:
+        """Whether the chosen system is better than the untrained hybrid, as a sentence; it says so if it may not be."""
+        if self.chosen == BASELINE.name:
+            return []
+        first = str(MEASURES[0])
+        compared = compare(self.systems[self.chosen][first], self.systems[BASELINE.name][first])
+        change = compared.difference
+        verbs = "makes no measurable difference to", "improves on", "is worse than"
+        return [
+            f"What the build chose {verbs[direction(change.low, change.high)]} the untrained hybrid: {first} "
+            f"{change.mean:+.3f} ({change.low:+.3f} to {change.high:+.3f}), {compared.wins} questions better and "
+            f"{compared.losses} worse."
+        ]
 
 
-class DemoConfig(Config):
-    """Passages of documents, and what belongs to them."""
-
-    documents: InputPath = Field(description="A collection of documents.")
-    tokenizer: InputPath = Field(description="Tokenizer that counts the tokens.")
-    length: int = Field(
-        64, ge=8, description="Maximum number of tokens in a passage, including its name and special tokens."
-    )
-
-
-def write_collection(config: DemoConfig, folder: Folder) -> None:
-    """Documents, passages, questions and judgements."""
-    names = set()
-    with CollectionWriter(folder.path) as writer:
-        for document in Collection(config.documents).documents():
-            writer.add(Item(document, HERE))
-            names.add(document.id)
-        for passage in passages(config):
-            writer.add(Item(passage, HERE))
-        for question in questions_for(names):
-            writer.add(Item(Query(question.id, question.text), HERE, question.split))
-            for name, grade in question.grades.items():
-                writer.add(Item(Judgement(question.id, name, grade), HERE, question.split))
-    folder.write_json("summary.json", {"counts": dict(writer.counts)})
-
-
-def write_pairs(config: DemoConfig, folder: Folder) -> None:
-    """Passages without their names, and the names as queries."""
-    with CollectionWriter(folder.path) as writer:
-        for passage in passages(config):
-            writer.add(Item(Passage(passage.id, passage.text, doc=passage.doc), HERE))
-            writer.add(Item(Query(passage.doc, in_words(passage.doc)), HERE))
-            writer.add(Item(Judgement(passage.doc, passage.id, 1), HERE, GENERATED))
-    folder.write_json(GENERATION, {"of_the_corpus": True})
-    folder.write_json("summary.json", {"counts": dict(writer.counts)})
+def judge(folder: Path) -> JudgedBuild:
+    """Ask the test questions of the systems of a build about `stdlib:`, which has no questions of its own."""
+    generation = Retriever.from_folder(folder).current
+    now = generation.description
+    passages = {passage.id: passage.doc for passage in generation.collection.passages()}
+    documents = set(passages.values())
+    asked = [question for question in questions_for(documents) if question.split == "test"]
+    queries = [Query(question.id, question.text) for question in asked]
+    judgements = judgements_from_mapping({question.id: question.grades for question in asked})
+    systems = generation.systems()
+    before = open_system(folder / WORK / "vectors-start")
+    chosen = check.read(folder / str(now.checks))["chosen"]
+    compared = {
+        SystemChoice(system="bm25").name: systems["bm25"],
+        BASELINE.name: Hybrid([systems["bm25"], before], weighted_by(PLAIN, "minmax")),
+    }
+    compared.setdefault(chosen, systems[now.system])
+    values = {}
+    for name, system in compared.items():
+        hits = zip(queries, system.search(queries, DEPTH))
+        run = block_from_mapping({query.id: by_document(of_query, passages) for query, of_query in hits})
+        scores = evaluate([run], judgements, MEASURES)
+        values[name] = {str(measure): scores.of(measure) for measure in MEASURES}
+    return JudgedBuild(len(asked), len(documents), len(passages), chosen, values)
 
 
-STAGES = (
-    Stage("demo collection", DemoConfig, write_collection, part_of="demo"),
-    Stage("demo pairs", DemoConfig, write_pairs, part_of="demo"),
-)
-
-
-def passages(config: DemoConfig) -> Iterator[Passage]:
-    """Documents cut at sentences; the name is a passage's title, and counts. The first has its document's id."""
-    tokenizer = Tokenizer.from_folder(config.tokenizer)
-    cutter = by_tokens(tokenizer, config.length - SPECIAL)
-    documents: Iterable[Document] = Collection(config.documents).documents()
-    for cut in cut_documents(documents, cutter, prefix="title", separator=" "):
-        id = cut.doc if cut.id == f"{cut.doc}-0" else cut.id
-        yield Passage(id, cut.text.removeprefix(f"{cut.title} "), cut.title, cut.doc)
-
-
-def in_words(name: str) -> str:
-    """collections.OrderedDict.move_to_end: the words a person would say."""
-    parts = re.sub(r"[._]+", " ", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name))
-    return parts.strip().lower()
+def by_document(hits: Hits, documents: Mapping[str, str]) -> dict[str, float]:
+    """Documents in the order of their best passages."""
+    ranked: Iterable[str] = dict.fromkeys(documents[id] for id, _ in hits)
+    return {document: -float(rank) for rank, document in enumerate(ranked)}

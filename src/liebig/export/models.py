@@ -138,8 +138,6 @@ def _asked(target: Target) -> bool:
 def _trained(target: Target) -> dict[str, Any] | None:
     """The recipe of the training, where the model in use is the one it made, or its mean with the start."""
     name = "model.safetensors"
-    if (target.model.parent / workspace.MANIFEST).is_file():  # the demo keeps the model where it was trained
-        return _settings(workspace.read_manifest(target.model.parent).recipe)
     try:
         manifest = workspace.read_manifest(target.folder / WORK / "trained")
         ours = workspace.read_manifest(target.model).outputs.get(name)
