@@ -42,8 +42,8 @@ from liebig.search.embed import (
     TOKENS_CUDA,
     TOKENS_INT8,
     TOKENS_ONNX,
-    Item,
-    Plan,
+    EncodingPlan,
+    TextItem,
     Workers,
     encode,
     frame_of,
@@ -91,16 +91,16 @@ def passages(data: Path, count: int) -> list[str]:
     return found
 
 
-def groups(texts: list[str]) -> Iterator[list[Item]]:
+def groups(texts: list[str]) -> Iterator[list[TextItem]]:
     for start in range(0, len(texts), WINDOW):
-        yield [Item(str(start + i), text) for i, text in enumerate(texts[start : start + WINDOW])]
+        yield [TextItem(str(start + i), text) for i, text in enumerate(texts[start : start + WINDOW])]
 
 
 def ours(texts: list[str], model: Any, encoder: Encoder, workers: Workers, budget: int) -> np.ndarray:
     layout = encoder.layout_for("passage", "")
     batches = workers.windows(groups(texts), layout)
     return np.concatenate(
-        [window.vectors for window in encode(batches, model, Plan(frame_of(layout), budget))]
+        [window.vectors for window in encode(batches, model, EncodingPlan(frame_of(layout), budget))]
     )
 
 

@@ -251,14 +251,14 @@ def gpu(args: argparse.Namespace) -> None:
     """Vectors made on the device; the bounds are rates measured in the same run."""
     import torch
 
-    from liebig.indexes.exact_gpu import Block, Scorer
+    from liebig.indexes.exact_gpu import DeviceBlock, Scorer
 
     count, width = (8_800_000, 768) if args.count == 1_000_000 else (args.count, args.width)
     vectors = torch.empty(count, width, dtype=torch.float16, device="cuda")
     for start in range(0, count, 1 << 18):
         part = torch.randn(len(vectors[start : start + (1 << 18)]), width, device="cuda")
         vectors[start : start + (1 << 18)] = torch.nn.functional.normalize(part, dim=1).half()
-    block = Block(0, vectors, torch.zeros(0, dtype=torch.int64, device="cuda"))
+    block = DeviceBlock(0, vectors, torch.zeros(0, dtype=torch.int64, device="cuda"))
     bandwidth, rate = memory_rate(vectors), matrix_rate(width)
     print(f"{count:,} x {width} fp16; measured {bandwidth / 1e12:.2f} TB/s, {rate / 1e12:.0f} TFLOP/s")
     shares = []

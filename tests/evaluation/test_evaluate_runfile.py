@@ -11,10 +11,10 @@ from hypothesis import given, strategies as st
 
 from liebig.base.errors import DataError
 from liebig.evaluation.runs import open_run, read_blocks
-from liebig.measures.evaluator import Block
+from liebig.measures.evaluator import RunBlock
 
 
-def hits_of(blocks: list[Block]) -> list[tuple[str, str, int, float]]:
+def hits_of(blocks: list[RunBlock]) -> list[tuple[str, str, int, float]]:
     return [
         (query.decode(), passage, int(block.hits.ranks[first + i]), float(block.hits.scores[first + i]))
         for block in blocks

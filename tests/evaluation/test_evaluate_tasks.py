@@ -22,7 +22,7 @@ from liebig.evaluation.runs import open_run
 from liebig.evaluation.scoring import Bootstrap, score_candidates, score_pairs
 from liebig.evaluation.tasks import Task, build, draw_groups, read_task, usable_sentences
 from liebig.measures import evaluator as judgements, parse_all
-from liebig.measures.evaluator import Block, evaluate
+from liebig.measures.evaluator import RunBlock, evaluate
 from tests.worlds.evaluation import GRADES, PASSAGES, QUERIES, bag_of_words, beir_folder, exact
 
 QUESTIONS = [Query(name, text) for name, (text, _) in QUERIES.items()]
@@ -147,7 +147,7 @@ def test_the_limit_and_the_share_of_a_document_hold() -> None:
     assert len(list(build(documents[:1], per_document=2, limit=100, seed=0))) <= 2
 
 
-def searched(depth: int, window: int = 100) -> Block:
+def searched(depth: int, window: int = 100) -> RunBlock:
     parts = [TEXTS[i : i + window] for i in range(0, len(TEXTS), window)]
     windows = [([text.id for text in part], bag_of_words(part, "passage")) for part in parts]
     return search_all([q.id for q in QUESTIONS], bag_of_words(QUESTIONS, "query"), windows, exact, depth)

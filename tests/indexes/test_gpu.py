@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from liebig.indexes import exact_cpu as exact, exact_gpu as gpu
-from liebig.indexes.exact_gpu import Block, Resident, Scorer
+from liebig.indexes.exact_gpu import DeviceBlock, Resident, Scorer
 from liebig.vectors import Shard, without
 
 
@@ -91,7 +91,7 @@ def test_a_block_of_its_own_needs_no_shards():
     x = torch.from_numpy(vectors(500)).half()
     queries = vectors(2, seed=2)
     found = Scorer(
-        Block(0, x, torch.zeros(0, dtype=torch.int64)), queries, float(x.norm(dim=1).max())
+        DeviceBlock(0, x, torch.zeros(0, dtype=torch.int64)), queries, float(x.norm(dim=1).max())
     ).search(10)
     true = (queries.astype(np.float64) @ x.double().numpy().T).astype(np.float32)
     assert np.array_equal(found.numbers, np.argsort(-true, axis=1, kind="stable")[:, :10])

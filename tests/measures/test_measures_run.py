@@ -10,7 +10,7 @@ import pytest
 from liebig.base.errors import DataError
 from liebig.base.records import Judgement
 from liebig.measures import evaluator as blocks, evaluator as judgements, parse, parse_all
-from liebig.measures.evaluator import Block, Evaluator, evaluate
+from liebig.measures.evaluator import Evaluator, RunBlock, evaluate
 from liebig.measures.ranking import Hits
 from liebig.ragged import Strings
 
@@ -75,12 +75,12 @@ def marco_mrr(ranked: dict[str, dict[int, str]], relevant: dict[str, set[str]]) 
     return total / len(relevant)
 
 
-def given_block(ranked: dict[str, dict[int, str]]) -> Block:
+def given_block(ranked: dict[str, dict[int, str]]) -> RunBlock:
     ids = Strings.pack(passage for hits in ranked.values() for passage in hits.values()).utf8
     segments = np.cumsum([0, *(len(hits) for hits in ranked.values())])
     ranks = np.array([rank for hits in ranked.values() for rank in hits], dtype=np.int32)
     scores = np.zeros(ranks.size, dtype=np.float32)
-    return Block(
+    return RunBlock(
         tuple(q.encode() for q in ranked),
         Hits(segments, ids.values, ids.offsets[:-1], ids.offsets[1:], scores, ranks),
     )

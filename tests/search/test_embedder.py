@@ -11,7 +11,7 @@ from liebig.evaluation.encoders import ModelScorer
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.search import embed
-from liebig.search.embed import Embedder, Item, TextRequest, Workers
+from liebig.search.embed import Embedder, TextItem, TextRequest, Workers
 from liebig.text.tokenizer import Tokenizer
 
 WORDS = ["soil", "barley", "nutrient", "law", "of", "the", "minimum", "chemistry", "agriculture", "corpus"]
@@ -46,7 +46,7 @@ def test_streams_of_windows_give_the_vectors_of_one_call(model, workers, monkeyp
     embedder = Embedder.load(model, "cpu")
     plain = Encoder.load(model).encode_texts(PASSAGES, prompt="passage")
     done = []
-    windows = list(embedder.stream((Item(p.id, p) for p in PASSAGES), "passage", done.append))
+    windows = list(embedder.stream((TextItem(p.id, p) for p in PASSAGES), "passage", done.append))
     assert [id for window in windows for id in window.ids] == [p.id for p in PASSAGES]
     np.testing.assert_allclose(np.concatenate([w.vectors for w in windows]), plain, **CLOSE)
     np.testing.assert_allclose(embedder.vectors(PASSAGES, "passage"), plain, **CLOSE)
@@ -75,7 +75,7 @@ def test_evaluation_tokenises_beside_the_model(model, monkeypatch):
     monkeypatch.setattr(Workers, "windows", windows)
     monkeypatch.setattr(embed, "WINDOW", 16)
     scorer = ModelScorer(model, "cpu", 5)
-    items = (Item(p.id, p) for p in PASSAGES)
+    items = (TextItem(p.id, p) for p in PASSAGES)
     vectors = np.concatenate([window.vectors for window in scorer.embedder.stream(items, "passage")])
     assert seen == [16, 16, 8]
     np.testing.assert_allclose(vectors, scorer.encoder.encode_texts(PASSAGES, prompt="passage"), **CLOSE)

@@ -24,7 +24,7 @@ from liebig.model.kernels import int8
 from liebig.model.torch_model import TorchModel
 from liebig.ragged import Ragged
 from liebig.search import embed as rows
-from liebig.search.embed import Frame, Item, Workers
+from liebig.search.embed import Frame, TextItem, Workers
 from liebig.stages import encode as command
 from liebig.stages.encode import EncodeConfig, precision_of, read_items, read_lines, run, store_items
 from liebig.store import write_store
@@ -364,7 +364,7 @@ def test_a_file_of_another_kind_says_what_it_holds(tmp_path):
 def test_workers_are_gone_when_they_are_left(tmp_path, count):
     tokenizer = Tokenizer.train(["stone river bread"], "wordpiece", 100, True)
     tokenizer.save(tmp_path)
-    groups = [[Item(str(i), "stone " * i)] for i in range(1, 4)]
+    groups = [[TextItem(str(i), "stone " * i)] for i in range(1, 4)]
     with Workers(tokenizer, tmp_path, count) as workers:
         found = list(workers.windows(groups, RoleLayout(tokenizer, 512)))
     assert [batch.ids for batch in found] == [["1"], ["2"], ["3"]]
@@ -388,7 +388,7 @@ def test_many_free_cores_tokenise_by_the_librarys_threads(tmp_path, most, told, 
     monkeypatch.setattr(
         Tokenizer, "encode_packed", lambda self, texts: used.append(self) or real(self, texts)
     )
-    groups = [[Item(str(i), text) for i, text in enumerate(texts[n : n + 8])] for n in range(0, 23, 8)]
+    groups = [[TextItem(str(i), text) for i, text in enumerate(texts[n : n + 8])] for n in range(0, 23, 8)]
     with Workers(tokenizer, tmp_path, most=most) as workers:
         found = list(workers.windows(groups, RoleLayout(tokenizer, 512)))
     assert used == [tokenizer.threaded if threads else tokenizer] * 3
@@ -406,7 +406,7 @@ def test_a_compiled_tokenizer_takes_several_windows_at_once(tmp_path, monkeypatc
         return real(self, texts)
 
     monkeypatch.setattr(Tokenizer, "encode_packed", wait_for_the_others)
-    groups = [[Item(str(i), "stone " * i)] for i in range(1, 4)]
+    groups = [[TextItem(str(i), "stone " * i)] for i in range(1, 4)]
     with Workers(tokenizer, tmp_path, most=3) as workers:
         batches = list(workers.windows(groups, RoleLayout(tokenizer, 512)))
     expected = [real(tokenizer, [group[0].record]).to_lists() for group in groups]
@@ -420,9 +420,9 @@ def test_a_window_is_tokenised_while_the_next_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(Tokenizer, "encode_packed", lambda self, texts: began.set() or real(self, texts))
 
     def groups():
-        yield [Item("1", "stone")]
+        yield [TextItem("1", "stone")]
         assert began.wait(60)
-        yield [Item("2", "river")]
+        yield [TextItem("2", "river")]
 
     with Workers(tokenizer, tmp_path) as workers:
         found = list(workers.windows(groups(), RoleLayout(tokenizer, 512)))
@@ -431,7 +431,7 @@ def test_a_window_is_tokenised_while_the_next_is_read(tmp_path, monkeypatch):
 
 def test_the_model_gets_a_window_that_is_ready_once_there_is_another(tmp_path):
     tokenizer = Tokenizer.train(["stone river bread"], "wordpiece", 100, True)
-    groups = ([Item(str(i), "", np.array([5], np.int32))] for i in range(5))
+    groups = ([TextItem(str(i), "", np.array([5], np.int32))] for i in range(5))
     with Workers(tokenizer, tmp_path) as workers:
         first = next(iter(workers.windows(groups, RoleLayout(tokenizer, 512))))
     assert first.ids == ["0"]

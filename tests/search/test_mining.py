@@ -9,7 +9,7 @@ from liebig.base import workspace
 from liebig.base.errors import DataError
 from liebig.base.records import Group, Passage
 from liebig.collection import Collection
-from liebig.search.mine import Blocks, Miner, Take, Teacher, nearly, shared, triples
+from liebig.search.mine import Miner, QueryLines, Take, Teacher, nearly, shared, triples
 from liebig.stages.mine import MineConfig, run
 
 TEXTS = {f"n{i}": f"passage number {i} speaks of something else entirely {i}" for i in range(20)}
@@ -34,7 +34,7 @@ def run_file(path, *lists):
         for rank, id in enumerate(ids, 1)
     ]
     path.write_text("".join(rows))
-    return Blocks(path)
+    return QueryLines(path)
 
 
 def mined(path, ids, positives=("pos",), **options):
@@ -86,7 +86,7 @@ def test_a_cross_encoder_drops_and_promotes(tmp_path):
     (tmp_path / "ce").write_text(
         "q0 Q0 pos 1 0.97 t\nq0 Q0 n1 2 0.95 t\nq0 Q0 n2 3 0.5 t\nq0 Q0 n3 4 0.05 t\nq0 Q0 n4 5 0.01 t\n"
     )
-    teacher = Teacher(Blocks(tmp_path / "ce"), 0.1, 0.9, logits=False)
+    teacher = Teacher(QueryLines(tmp_path / "ce"), 0.1, 0.9, logits=False)
     group, counts = mined(tmp_path, ["n1", "n2", "n3", "n4", "n5"], teacher=teacher)
     assert group == Group("q0", ("pos", "n1"), ("n3", "n4"), (0.97, 0.95), (0.05, 0.01))
     assert counts["dropped: too relevant for the cross-encoder"] == 1
@@ -97,7 +97,7 @@ def test_a_cross_encoder_drops_and_promotes(tmp_path):
 def test_thresholds_are_probabilities_where_scores_are_logits(tmp_path):
     scores = {"pos": 9.0, "n1": 2.3, "n2": 2.1, "n3": -2.1, "n4": -2.3}  # logit(.9) = 2.197
     (tmp_path / "ce").write_text("".join(f"q0 Q0 {id} 1 {score} t\n" for id, score in scores.items()))
-    teacher = Teacher(Blocks(tmp_path / "ce"), 0.1, 0.9)
+    teacher = Teacher(QueryLines(tmp_path / "ce"), 0.1, 0.9)
     group, _ = mined(tmp_path, ["n1", "n2", "n3", "n4"], teacher=teacher)
     assert group == Group("q0", ("pos", "n1"), ("n4",), (9.0, 2.3), (-2.3,))
 
@@ -137,7 +137,7 @@ def test_queries_without_positives_or_hits_are_counted(tmp_path):
 
 def test_lines_of_a_query_may_stand_in_several_places(tmp_path):
     (tmp_path / "run").write_text("q1 Q0 a 1 3 t\nq2 Q0 b 1 3 t\n\nq1 Q0 c 2 9 t\nq10 Q0 d 1 1 t\n")
-    blocks = Blocks(tmp_path / "run")
+    blocks = QueryLines(tmp_path / "run")
     assert blocks.hits("q1") == [("c", 9.0), ("a", 3.0)]
     assert blocks.hits("q10") == [("d", 1.0)]
     assert blocks.hits("q") == []
@@ -176,14 +176,14 @@ def test_the_stage_writes_groups_that_a_collection_reads(tmp_path):
 def test_a_run_with_other_columns_is_refused(tmp_path):
     (tmp_path / "run").write_text("q0 n1 0.5\n")
     with pytest.raises(DataError, match="3 columns instead of 6"):
-        Blocks(tmp_path / "run").hits("q0")
+        QueryLines(tmp_path / "run").hits("q0")
 
 
 @pytest.mark.parametrize("score", ["high", "nan"])
 def test_a_score_that_is_no_number_is_refused(tmp_path, score):
     (tmp_path / "run").write_text(f"q0 Q0 n1 1 {score} tag\n")
     with pytest.raises(DataError, match="of query 'q0' is not a number"):
-        Blocks(tmp_path / "run").hits("q0")
+        QueryLines(tmp_path / "run").hits("q0")
 
 
 @pytest.mark.parametrize("row", ["q0\tpos\tyes", "q0\tpos"])

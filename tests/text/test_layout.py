@@ -23,7 +23,7 @@ from liebig.model.cross_encoder import CrossEncoder
 from liebig.model.encoder import Encoder
 from liebig.model.loading import FolderBackbone
 from liebig.model.torch_model import PackedRow, TorchModel
-from liebig.search.embed import Embedder, Item, Plan, Workers, frame_of
+from liebig.search.embed import Embedder, EncodingPlan, TextItem, Workers, frame_of
 from liebig.search.systems import layouts_of as index_layouts
 from liebig.stages import STAGES
 from liebig.stages.encode import EncodeConfig, layout_of, load
@@ -59,10 +59,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def encoded_ids(config: EncodeConfig, records: list[Any], workers: int = 0) -> list[list[int]]:
     """The ids that `liebig encode` gives to its model."""
-    items = [Item(str(i), record) for i, record in enumerate(records)]
+    items = [TextItem(str(i), record) for i, record in enumerate(records)]
     embedder = load(config, "cpu", "fp32")
     layout = layout_of(config, embedder)
-    plan = Plan(frame_of(layout), 4096)
+    plan = EncodingPlan(frame_of(layout), 4096)
     groups = [items[:1], items[1:]] if len(items) > 1 else [items]  # one alone is never sent to a process
     with Workers(embedder.encoder.tokenizer, embedder.folder, workers) as pool:
         batches = list(pool.windows(groups, layout))

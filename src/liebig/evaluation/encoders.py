@@ -26,11 +26,11 @@ from liebig.evaluation.tasks import Task
 from liebig.formats.output import write_lines
 from liebig.formats.trec import decreasing, query_lines
 from liebig.measures import Measure
-from liebig.measures.evaluator import Block, block_from_mapping, block_from_matrix
+from liebig.measures.evaluator import RunBlock, block_from_mapping, block_from_matrix
 from liebig.measures.ranking import sort_hits
 from liebig.measures.similarity import cosine, triplet_accuracy
 from liebig.model.settings import Precision
-from liebig.search.embed import Embedder, Item, WindowVectors
+from liebig.search.embed import Embedder, TextItem, WindowVectors
 from liebig.text.layout import Record, Role
 from liebig.vectors.ranked import Ranked, merge
 from liebig.vectors.topk import topk
@@ -54,7 +54,7 @@ def search_all(
     windows: Iterable[tuple[list[str], NDArray[np.float32]]],
     search: Search,
     depth: int,
-) -> Block:
+) -> RunBlock:
     """The best passages of every query by exact search, over windows of passages' ids and vectors."""
     ids: list[str] = []
     best = Ranked.nothing(len(queries), depth)
@@ -81,7 +81,7 @@ def _joined(windows: Iterable[WindowVectors]) -> Iterator[tuple[list[str], NDArr
 
 def rank_candidates(
     embed: Embed, groups: Sequence[Group], queries: Sequence[Query], passages: Iterable[Passage]
-) -> Block:
+) -> RunBlock:
     """Each query's own candidates (positives and negatives), scored and ranked among themselves (the ABS protocol)."""
     names = {name for group in groups for name in (*group.positives, *group.negatives)}
     kept = [passage for passage in passages if passage.id in names]
@@ -145,11 +145,11 @@ class ModelScorer:
         """Vectors, of length 1 where the model is compared by cosine."""
         return self.embedder.vectors(texts, role)
 
-    def search(self, task: Task, exclude_self: bool) -> Block:
+    def search(self, task: Task, exclude_self: bool) -> RunBlock:
         """The hits of the task's queries, `as_written`; one more where a query's own id will be taken out."""
         queries = list(task.queries.values())
         with Progress(f"{task.label}: encoding and searching", unit="passages") as bar:
-            items = (Item(passage.id, passage) for passage in task.passages())
+            items = (TextItem(passage.id, passage) for passage in task.passages())
             block = search_all(
                 [query.id for query in queries],
                 self.embed(queries, "query"),
@@ -172,7 +172,7 @@ class ModelScorer:
         return score_candidates(task, block, measures, how)
 
     @staticmethod
-    def write_run(block: Block, path: Path) -> None:
+    def write_run(block: RunBlock, path: Path) -> None:
         """The hits as a TREC run; the block is one `as_written`."""
         path.parent.mkdir(parents=True, exist_ok=True)
         write_lines(path, ("\n".join(query_lines(*ranked)) for ranked in by_query(block)))
@@ -186,7 +186,7 @@ def _query(task: Task, query: str) -> Query:
     return task.queries[query]
 
 
-def as_written(block: Block) -> Block:
+def as_written(block: RunBlock) -> RunBlock:
     """The block that a run's file gives back: no query without hits, trec_eval's order, scores that decrease."""
     hits, segments = block.hits, np.unique(block.hits.segments)
     rows = [sort_hits(hits, np.arange(first, last)) for first, last in pairwise(segments)]
@@ -200,10 +200,10 @@ def as_written(block: Block) -> Block:
         scores=np.concatenate([np.empty(0), *scores]).astype(np.float32),
         ranks=np.concatenate([hits.ranks[:0], *ranks]),
     )
-    return Block(tuple(compress(block.queries, np.diff(hits.segments).tolist())), written)
+    return RunBlock(tuple(compress(block.queries, np.diff(hits.segments).tolist())), written)
 
 
-def by_query(block: Block) -> Iterator[tuple[str, list[str], NDArray[np.float64]]]:
+def by_query(block: RunBlock) -> Iterator[tuple[str, list[str], NDArray[np.float64]]]:
     """Each query with the ids and scores of its hits; a passage that many queries found is decoded once."""
     hits, ids = block.hits, block.hits.data.tobytes()
     _, first, number = np.unique(hits.starts, return_index=True, return_inverse=True)

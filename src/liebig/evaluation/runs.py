@@ -24,7 +24,7 @@ from liebig.formats import Match, detect
 from liebig.formats.inputs import DAMAGE, InputSource, source_of
 from liebig.formats.items import Options
 from liebig.formats.preview import Preview
-from liebig.measures.evaluator import Block, Ungrouped, block_from_mapping, found_twice, regroup
+from liebig.measures.evaluator import RunBlock, Ungrouped, block_from_mapping, found_twice, regroup
 from liebig.measures.ranking import Bytes, Hits, Longs, compare, sort_hits
 
 # A score keeps up to 19 digits, scaled by an exact power of ten, which is within two units in the last place of the
@@ -256,7 +256,7 @@ def needed_run(path: Path) -> Path:
     return file
 
 
-def open_run(path: Path) -> Iterator[Block]:
+def open_run(path: Path) -> Iterator[RunBlock]:
     """The blocks of a run in any format that is known; an empty file is a run without hits."""
     source = source_of(path)
     if not source.head(1 << 12).strip():
@@ -292,7 +292,7 @@ def _detected(path: Path) -> Match:
 
 
 def of_run(
-    run: Path, use: Callable[[Iterable[Block]], T], blocks: Sequence[Block] | None = None
+    run: Path, use: Callable[[Iterable[RunBlock]], T], blocks: Sequence[RunBlock] | None = None
 ) -> tuple[T, bool]:
     """What `use` makes of a run, and whether the lines of a query lay apart and had to be brought together first.
 
@@ -310,7 +310,7 @@ def of_run(
         raise DataError(error.what, file=run, fix=error.fix) from None
 
 
-def read_blocks(path: Path, form: RunFormat = "trec", piece: int = PIECE) -> Iterator[Block]:
+def read_blocks(path: Path, form: RunFormat = "trec", piece: int = PIECE) -> Iterator[RunBlock]:
     """The queries of a run file, block after block; the hits of a query must lie together."""
     source = source_of(path)
     line, rest = 1, b""
@@ -351,7 +351,7 @@ def _last_whole_query(chunk: bytes) -> int:
     return 0
 
 
-def _block(label: str, data: Bytes, lines: int, form: RunFormat, first_line: int) -> Block:
+def _block(label: str, data: Bytes, lines: int, form: RunFormat, first_line: int) -> RunBlock:
     columns = FORMATS[form]
     parsed = parse_lines(data, lines, columns.count, columns.passage, columns.rank, columns.score)
     if parsed.bad_line >= 0:
@@ -362,7 +362,7 @@ def _block(label: str, data: Bytes, lines: int, form: RunFormat, first_line: int
             line = first_line + int(np.count_nonzero(data[: parsed.score_starts[i]] == 10))
             raise _malformed(label, line, BAD_SCORE, columns)
     queries, segments = _segments(data, parsed.query_starts, parsed.query_ends, parsed.changes)
-    return Block(queries, Hits(segments, data, parsed.starts, parsed.ends, parsed.scores, parsed.ranks))
+    return RunBlock(queries, Hits(segments, data, parsed.starts, parsed.ends, parsed.scores, parsed.ranks))
 
 
 def _segments(data: Bytes, starts: Longs, ends: Longs, changes: Longs) -> tuple[tuple[bytes, ...], Longs]:
@@ -389,7 +389,7 @@ def _malformed(label: str, line: int, reason: int, columns: Columns) -> DataErro
     return DataError(what, file=label, line=line, fix=f"each line should read: {columns.example}")
 
 
-def _from_hits(records: Iterator[object]) -> Iterator[Block]:
+def _from_hits(records: Iterator[object]) -> Iterator[RunBlock]:
     hits = (record for record in records if isinstance(record, Hit))
     for query, group in groupby(hits, key=lambda hit: hit.query):
         yield block_from_mapping({query: {hit.passage: hit.score for hit in group}})
@@ -404,7 +404,7 @@ class FirstHits:
 
 
 def found_in(
-    run: Path, depth: int, wanted: Iterable[str] | None = None, blocks: Sequence[Block] | None = None
+    run: Path, depth: int, wanted: Iterable[str] | None = None, blocks: Sequence[RunBlock] | None = None
 ) -> dict[str, FirstHits]:
     """The first hits of each query of a run file, or of each wanted one; its lines may lie apart."""
     return of_run(run, lambda hits: _found(hits, depth, wanted), blocks)[0]
@@ -415,7 +415,7 @@ def ranked_in(run: Path, depth: int, wanted: Iterable[str] | None = None) -> dic
     return {query: found.ids for query, found in found_in(run, depth, wanted).items()}
 
 
-def _found(blocks: Iterable[Block], depth: int, wanted: Iterable[str] | None) -> dict[str, FirstHits]:
+def _found(blocks: Iterable[RunBlock], depth: int, wanted: Iterable[str] | None) -> dict[str, FirstHits]:
     asked, result = None if wanted is None else set(wanted), dict[str, FirstHits]()
     for block in blocks:
         for i, raw in enumerate(block.queries):
@@ -427,7 +427,7 @@ def _found(blocks: Iterable[Block], depth: int, wanted: Iterable[str] | None) ->
     return result
 
 
-def _of_query(block: Block, i: int, query: str, depth: int) -> FirstHits:
+def _of_query(block: RunBlock, i: int, query: str, depth: int) -> FirstHits:
     hits = block.hits
     rows = sort_hits(hits, np.arange(hits.segments[i], hits.segments[i + 1]))[: depth + 1]
     ids = [_text(hits.data[hits.starts[row] : hits.ends[row]].tobytes()) for row in rows[:depth]]

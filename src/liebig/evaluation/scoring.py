@@ -29,7 +29,7 @@ from liebig.measures.answers import (
     token_matcher,
     with_title,
 )
-from liebig.measures.evaluator import Block, Scores, evaluate, judgements_from_mapping
+from liebig.measures.evaluator import RunBlock, Scores, evaluate, judgements_from_mapping
 from liebig.measures.similarity import pearson, spearman
 from liebig.queries.labelled_pairs import GENERATION
 
@@ -271,7 +271,7 @@ def score_run(
     exclude_self: bool,
     matching: Matching,
     how: Bootstrap,
-    blocks: Sequence[Block] | None = None,
+    blocks: Sequence[RunBlock] | None = None,
 ) -> ScoredTask:
     """A run file on a task with judgements or answers; recall at other cuts is computed on the way.
 
@@ -339,7 +339,7 @@ def recall_curve(scores: Scores, probes: Sequence[Measure]) -> dict[str, float]:
     return {str(probe.cut): means[str(probe)] for probe in probes if probe.cut and probe.cut <= deepest}
 
 
-def score_candidates(task: Task, block: Block, measures: Sequence[Measure], how: Bootstrap) -> ScoredTask:
+def score_candidates(task: Task, block: RunBlock, measures: Sequence[Measure], how: Bootstrap) -> ScoredTask:
     """Candidates that a model ranked; the positives of each group are what is relevant."""
     judgements = judgements_from_mapping(
         {group.query: dict.fromkeys(group.positives, 1) for group in task.groups}
@@ -411,7 +411,7 @@ def intervals_of(per_query: PerQuery, how: Bootstrap) -> dict[str, Interval]:
 
 
 def _evaluate(
-    run: Path, task: Task, measures: Sequence[Measure], exclude_self: bool, blocks: Sequence[Block] | None
+    run: Path, task: Task, measures: Sequence[Measure], exclude_self: bool, blocks: Sequence[RunBlock] | None
 ) -> tuple[Scores, bool]:
     judgements = task.judgements
     assert judgements is not None
@@ -419,7 +419,7 @@ def _evaluate(
 
 
 def _match(
-    run: Path, task: Task, measures: Sequence[Measure], matching: Matching, blocks: Sequence[Block] | None
+    run: Path, task: Task, measures: Sequence[Measure], matching: Matching, blocks: Sequence[RunBlock] | None
 ) -> Scores:
     depth = max(measure.cut or 0 for measure in measures)
     found = found_in(run, depth, task.queries, blocks)

@@ -90,7 +90,7 @@ def round_queries(x_QD: Floats, codes_QD: Bytes, scales_Q: Floats, errors_Q: Flo
         scales_Q[q], errors_Q[q] = scale, np.sqrt(square)
 
 
-class Block(NamedTuple):
+class Int8Block(NamedTuple):
     """Some vectors in int8."""
 
     panels: Ints  # (C/PANEL * K) x PANEL: bytes with a sign, one panel above the other
@@ -99,7 +99,7 @@ class Block(NamedTuple):
     errors: Floats  # C: the norms of what rounding took away
 
     @classmethod
-    def empty(cls, width: int) -> Block:
+    def empty(cls, width: int) -> Int8Block:
         """Memory for VECTORS of them."""
         return cls(
             _ints(VECTORS // PANEL * width // 4, PANEL), _ints(VECTORS), _floats(VECTORS), _floats(VECTORS)
@@ -107,7 +107,7 @@ class Block(NamedTuple):
 
 
 @kernel
-def round_vectors(x_CD: Floats, codes_1D: Bytes, words_K: Ints, block: Block) -> None:
+def round_vectors(x_CD: Floats, codes_1D: Bytes, words_K: Ints, block: Int8Block) -> None:
     """Put vectors into a block."""
     depth = len(words_K)
     for c in range(len(x_CD)):
@@ -136,7 +136,7 @@ class Lists(NamedTuple):
 
 @kernel
 def scan(
-    words_QK: Ints, scales_Q: Floats, begin: int, end: int, block: Block, live_C: NDArray[np.bool_], count: int,
+    words_QK: Ints, scales_Q: Floats, begin: int, end: int, block: Int8Block, live_C: NDArray[np.bool_], count: int,
     first: int, fixed_Q: Floats, norms_Q: Floats, lists: Lists,
 ) -> bool:  # fmt: skip
     """Take the scores of a block into the lists of the queries from `begin` to `end`; `begin` is a multiple of ROWS.
@@ -231,7 +231,11 @@ class Search:
         round_queries(read_only(queries), self._words.view(np.uint8), self._scales, errors)
         self._errors = errors * MARGIN
         self._norms = (MARGIN * (np.linalg.norm(queries.astype(np.float64), axis=1) + errors)).astype(F)
-        self._one, self._block, self._lists = _ints(1, width // 4), Block.empty(width), Lists.empty(count, k)
+        self._one, self._block, self._lists = (
+            _ints(1, width // 4),
+            Int8Block.empty(width),
+            Lists.empty(count, k),
+        )
 
     def add(
         self, first: int, values: Floats, largest: float, off: Doubles, live: NDArray[np.bool_],

@@ -33,7 +33,7 @@ SHARE = 0.6  # of the free memory that vectors may take
 
 
 @dataclass(frozen=True)
-class Block:
+class DeviceBlock:
     """Vectors on the device: fp16, their numbers from `first`, and which are deleted."""
 
     first: int
@@ -65,7 +65,7 @@ class Resident:
                 found[place] = [merge([*found[place], scorer.search(k)], k)]
         return stack([best for (best,) in found]) if found else Ranked.nothing(0, k)
 
-    def _load(self) -> Iterator[Block]:
+    def _load(self) -> Iterator[DeviceBlock]:
         """The vectors in blocks as large as the memory allows; each block replaces the one before."""
         total = sum(map(len, self._shards))
         for first in range(0, total, self._rows):
@@ -77,7 +77,7 @@ class Resident:
                     stop = min(row + (1 << 16), b)
                     values = _as_half(shard.vectors[row - start : stop - start])
                     block[row - first : stop - first] = torch.from_numpy(values).to(self._device)
-            yield Block(first, block, self._deleted(first, end))
+            yield DeviceBlock(first, block, self._deleted(first, end))
 
     def _deleted(self, first: int, end: int) -> Tensor:
         numbers = np.concatenate(
@@ -104,7 +104,9 @@ def _room(device: torch.device) -> int:
 class Scorer:
     """One batch of queries against one block; exact scores from `shards`, or from the block itself if it has none."""
 
-    def __init__(self, block: Block, queries: Floats, largest: float, shards: Sequence[Shard] = ()) -> None:
+    def __init__(
+        self, block: DeviceBlock, queries: Floats, largest: float, shards: Sequence[Shard] = ()
+    ) -> None:
         self._block, self._shards, self._queries = block, shards, queries
         self._device = block.vectors_ND.device
         queries_QD = torch.from_numpy(queries).to(self._device)

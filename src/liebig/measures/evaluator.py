@@ -40,7 +40,7 @@ from liebig.ragged import Strings, offsets_of
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Block:
+class RunBlock:
     """Several queries with all their hits, as flat arrays; ranks are those written in the run, from 1.
 
     Ids are ranges of one byte array: a block of a run file shares the file's bytes, a block made from passage numbers
@@ -57,7 +57,7 @@ class Block:
         return [unpack(hits.data, int(hits.starts[i]), int(hits.ends[i])) for i in rows]
 
 
-def block_from_mapping(run: Mapping[str, Mapping[str, float]]) -> Block:
+def block_from_mapping(run: Mapping[str, Mapping[str, float]]) -> RunBlock:
     """A run as {query: {passage: score}}; the given rank is the place in the mapping."""
     segments = offsets_of([len(hits) for hits in run.values()])
     ids = Strings.pack(passage for hits in run.values() for passage in hits).utf8
@@ -65,7 +65,7 @@ def block_from_mapping(run: Mapping[str, Mapping[str, float]]) -> Block:
     hits = Hits(
         segments, ids.values, ids.offsets[:-1], ids.offsets[1:], as_float32(scores), _places(segments)
     )
-    return Block(tuple(query.encode() for query in run), hits)
+    return RunBlock(tuple(query.encode() for query in run), hits)
 
 
 def block_from_matrix(
@@ -73,7 +73,7 @@ def block_from_matrix(
     ids: Sequence[str],
     passages_QK: NDArray[np.integer],
     scores_QK: NDArray[np.floating],
-) -> Block:
+) -> RunBlock:
     """A run as the output of a top-k search: numbers of passages (negative: no hit) and scores, best first."""
     names = Strings.pack(ids).utf8
     kept = passages_QK >= 0
@@ -82,10 +82,10 @@ def block_from_matrix(
     scores = as_float32(scores_QK[kept])
     starts, ends = names.offsets[numbers], names.offsets[numbers + 1]
     hits = Hits(segments, names.values, starts, ends, scores, _places(segments))
-    return Block(tuple(query.encode() for query in queries), hits)
+    return RunBlock(tuple(query.encode() for query in queries), hits)
 
 
-def regroup(blocks: Sequence[Block]) -> Block:
+def regroup(blocks: Sequence[RunBlock]) -> RunBlock:
     """One block in which the hits of a query lie together, from blocks in which they may not; order is kept."""
     order = {
         query: i
@@ -109,7 +109,7 @@ def regroup(blocks: Sequence[Block]) -> Block:
         scores=np.concatenate([block.hits.scores for block in blocks])[rows],
         ranks=np.concatenate([block.hits.ranks for block in blocks])[rows],
     )
-    return Block(tuple(order), hits)
+    return RunBlock(tuple(order), hits)
 
 
 def as_float32(scores: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -267,7 +267,7 @@ class Evaluator:
         self._own = np.zeros(len(judgements), dtype=np.bool_)
         self._unjudged_queries = 0
 
-    def add(self, block: Block) -> None:
+    def add(self, block: RunBlock) -> None:
         """Take whole queries; a query may come only once."""
         if self._specs.given.any() and block.hits.ranks.size and block.hits.ranks.min() < 1:
             raise DataError(
@@ -297,7 +297,7 @@ class Evaluator:
             excluded_self=self.exclude_self,
         )
 
-    def _rows(self, block: Block) -> Longs:
+    def _rows(self, block: RunBlock) -> Longs:
         index = self.judgements.index
         rows = np.array([index.get(query, -1) for query in block.queries], dtype=np.int64)
         judged = rows[rows >= 0]
@@ -309,7 +309,7 @@ class Evaluator:
 
 
 def evaluate(
-    blocks: Iterable[Block],
+    blocks: Iterable[RunBlock],
     judgements: Judgements,
     measures: Sequence[Measure],
     *,
@@ -331,7 +331,7 @@ def _specs(measures: Sequence[Measure]) -> Specs:
     )
 
 
-def _duplicate(block: Block, hit: int) -> DataError:
+def _duplicate(block: RunBlock, hit: int) -> DataError:
     query = block.queries[int(np.searchsorted(block.hits.segments, hit, side="right")) - 1].decode(
         errors="replace"
     )

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from liebig.model.packed import Bucket, Plan
+from liebig.model.packed import Bucket, BucketPlan
 
 NAME = "liebig_packed"
 HALF = (torch.bfloat16, torch.float16)
@@ -46,7 +46,7 @@ def packed_attention(
     sliding_window: int | None = None,
     packed_offsets: Tensor | None = None,
     packed_longest: int = 0,
-    packed_plan: Plan | None = None,
+    packed_plan: BucketPlan | None = None,
     packed_record: list[list[Tensor]] | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
@@ -97,7 +97,7 @@ def is_short(longest: int, head_width: int) -> bool:
 
 
 def attend_padded(
-    q_THE: Tensor, k_THE: Tensor, v_THE: Tensor, plan: Plan, scale: float | None, reach: int
+    q_THE: Tensor, k_THE: Tensor, v_THE: Tensor, plan: BucketPlan, scale: float | None, reach: int
 ) -> Tensor:
     """The same by SDPA, bucket by bucket; exact in float64, differentiable, deterministic on a CPU."""
     parts = []
@@ -109,7 +109,9 @@ def attend_padded(
     return plan.scatter(parts)
 
 
-def probabilities(q_THE: Tensor, k_THE: Tensor, plan: Plan, scale: float | None, reach: int) -> list[Tensor]:
+def probabilities(
+    q_THE: Tensor, k_THE: Tensor, plan: BucketPlan, scale: float | None, reach: int
+) -> list[Tensor]:
     """Attention probabilities of every sequence, H x L x L each, in the row's order."""
     found: dict[int, Tensor] = {}
     scale = q_THE.shape[-1] ** -0.5 if scale is None else scale

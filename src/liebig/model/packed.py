@@ -42,7 +42,7 @@ class Bucket:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class BucketPlan:
     """All buckets of a row, the way into their slots and the way back."""
 
     buckets: tuple[Bucket, ...]
@@ -65,7 +65,7 @@ class Plan:
         return slots.index_select(0, self.back)
 
 
-def make_plan(bounds: NDArray[np.int64], device: torch.device) -> Plan:
+def make_plan(bounds: NDArray[np.int64], device: torch.device) -> BucketPlan:
     """Buckets for the row whose sequences begin and end at `bounds` (B+1), as indices on `device`."""
     lengths = np.diff(bounds)
     back = np.empty(int(bounds[-1]), dtype=np.int64)
@@ -82,7 +82,7 @@ def make_plan(bounds: NDArray[np.int64], device: torch.device) -> Plan:
         start += real.size
         buckets.append(Bucket(sequences, longest, None if real.all() else torch.from_numpy(real).to(device)))
     flat = np.concatenate([part.reshape(-1) for part in rows]) if rows else np.empty(0, np.int64)
-    return Plan(tuple(buckets), torch.from_numpy(flat).to(device), torch.from_numpy(back).to(device))
+    return BucketPlan(tuple(buckets), torch.from_numpy(flat).to(device), torch.from_numpy(back).to(device))
 
 
 def _groups(lengths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -201,7 +201,7 @@ class Packed:
         return torch.zeros_like(self.tokens) if self.segments is None else self.segments
 
     @cached_property
-    def plan(self) -> Plan:
+    def plan(self) -> BucketPlan:
         """How sequences are padded together where attention has no variable-length kernel."""
         return make_plan(self.bounds, self.device)
 

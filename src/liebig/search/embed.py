@@ -66,7 +66,7 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class TextPieces:
     """P pieces: the text each belongs to, where it begins in the window, how many tokens, and whether it is a first."""
 
     text: Longs
@@ -75,14 +75,14 @@ class Pieces:
     first: NDArray[np.bool_]
 
 
-def first_pieces(window: Ragged, frame: Frame) -> Pieces:
+def first_pieces(window: Ragged, frame: Frame) -> TextPieces:
     """One piece a text: its beginning."""
     numbers = np.arange(len(window), dtype=np.int64)
     size = np.minimum(window.lengths, frame.room)
-    return Pieces(numbers, window.offsets[:-1], size, np.ones(len(window), bool))
+    return TextPieces(numbers, window.offsets[:-1], size, np.ones(len(window), bool))
 
 
-def all_pieces(window: Ragged, frame: Frame, overlap: int, most: int | None) -> Pieces:
+def all_pieces(window: Ragged, frame: Frame, overlap: int, most: int | None) -> TextPieces:
     """As many pieces as a text needs, at the most `most`; each shares `overlap` tokens with the one before."""
     later = frame.room - len(frame.again)
     assert 0 <= overlap < later, "pieces must move on"
@@ -93,16 +93,16 @@ def all_pieces(window: Ragged, frame: Frame, overlap: int, most: int | None) -> 
     place = np.arange(len(text)) - np.repeat(np.cumsum(counts) - counts, counts)
     begin = np.where(place == 0, 0, frame.room - overlap + (place - 1) * (later - overlap))
     size = np.minimum(lengths[text] - begin, np.where(place == 0, frame.room, later))
-    return Pieces(text, window.offsets[text] + begin, size, place == 0)
+    return TextPieces(text, window.offsets[text] + begin, size, place == 0)
 
 
-def lengths(pieces: Pieces, frame: Frame) -> Longs:
+def lengths(pieces: TextPieces, frame: Frame) -> Longs:
     """Tokens of each piece with what is put around it."""
     around = len(frame.before) + len(frame.after)
     return pieces.size + around + np.where(pieces.first, 0, len(frame.again))
 
 
-def packed_rows(window: Ragged, pieces: Pieces, frame: Frame, budget: int) -> Iterator[PackedRow]:
+def packed_rows(window: Ragged, pieces: TextPieces, frame: Frame, budget: int) -> Iterator[PackedRow]:
     """All pieces, longest first, as rows of at most `budget` tokens (or one piece)."""
     sizes = lengths(pieces, frame)
     spans = np.stack((pieces.start, pieces.start + pieces.size), axis=1)[:, None]
@@ -130,7 +130,7 @@ class Cut:
         return Cut(*sums, max(self.most, other.most))
 
 
-def cut(window: Ragged, pieces: Pieces) -> Cut:
+def cut(window: Ragged, pieces: TextPieces) -> Cut:
     """What of the texts is in none of their pieces."""
     reached = np.zeros(len(window), np.int64)
     np.maximum.at(reached, pieces.text, pieces.start + pieces.size)
@@ -138,21 +138,21 @@ def cut(window: Ragged, pieces: Pieces) -> Cut:
     return Cut(len(window), int((lost > 0).sum()), int(lost.sum()), int(lost.max(initial=0)))
 
 
-def mean_of_pieces(vectors_PD: NDArray[np.float32], pieces: Pieces, texts: int) -> NDArray[np.float32]:
+def mean_of_pieces(vectors_PD: NDArray[np.float32], pieces: TextPieces, texts: int) -> NDArray[np.float32]:
     """The mean of the vectors of each text's pieces, N x D."""
     starts = np.searchsorted(pieces.text, np.arange(texts))
     sums = np.add.reduceat(vectors_PD.astype(np.float64), starts, axis=0)
     return (sums / np.bincount(pieces.text, minlength=texts)[:, None]).astype(np.float32)
 
 
-def numbered(ids: list[str], pieces: Pieces) -> list[str]:
+def numbered(ids: list[str], pieces: TextPieces) -> list[str]:
     """Ids of the pieces: id#0, id#1, …"""
     place = np.arange(len(pieces.text)) - np.searchsorted(pieces.text, pieces.text)
     return [f"{ids[text]}#{number}" for text, number in zip(pieces.text.tolist(), place.tolist())]
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class TextItem:
     """An id with its record or text, or with the tokens of one."""
 
     id: str
@@ -167,7 +167,7 @@ MANY_CORES = (
 
 
 @dataclass(frozen=True)
-class Batch:
+class TokenWindow:
     """A window of items, tokenised."""
 
     ids: list[str]
@@ -212,7 +212,7 @@ class Workers:
     ) -> None:
         self._open.__exit__(kind, error, trace)
 
-    def windows(self, groups: Iterable[list[Item]], layout: RoleLayout) -> Iterator[Batch]:
+    def windows(self, groups: Iterable[list[TextItem]], layout: RoleLayout) -> Iterator[TokenWindow]:
         """Each group of items as a window, in order; only a few are ever under way, so memory does not grow."""
         pending: deque[tuple[list[str], Future[Ragged] | Ragged]] = deque()
         for number, group in enumerate(groups):
@@ -247,11 +247,11 @@ def _is_ready(pending: Sequence[tuple[list[str], Future[Ragged] | Ragged]]) -> b
     return len(pending) > 1 and (not isinstance(first, Future) or first.done())
 
 
-def _finished(ids: list[str], window: Future[Ragged] | Ragged) -> Batch:
-    return Batch(ids, window.result() if isinstance(window, Future) else window)
+def _finished(ids: list[str], window: Future[Ragged] | Ragged) -> TokenWindow:
+    return TokenWindow(ids, window.result() if isinstance(window, Future) else window)
 
 
-def _joined(group: Sequence[Item], prompt: NDArray[np.int32]) -> Ragged:
+def _joined(group: Sequence[TextItem], prompt: NDArray[np.int32]) -> Ragged:
     """Items that are tokens already, each behind the tokens of the prompt."""
     rows = [np.concatenate([prompt, item.tokens]) for item in group if item.tokens is not None]
     return Ragged(np.concatenate(rows).astype(np.int32), offsets_of([len(row) for row in rows]))
@@ -314,7 +314,7 @@ class KnownVectors:
 
 
 @dataclass(frozen=True)
-class Plan:
+class EncodingPlan:
     """How windows become rows: the frame of a piece, the budget of a row, and what happens to long texts."""
 
     frame: Frame
@@ -324,17 +324,17 @@ class Plan:
     most: int | None = None
     unit: bool = False
 
-    def pieces(self, batch: Batch) -> Pieces:
+    def pieces(self, batch: TokenWindow) -> TextPieces:
         """The pieces of a window."""
         if self.long == "first":
             return first_pieces(batch.window, self.frame)
         return all_pieces(batch.window, self.frame, self.overlap, self.most)
 
-    def packed(self, batch: Batch, pieces: Pieces) -> Iterator[PackedRow]:
+    def packed(self, batch: TokenWindow, pieces: TextPieces) -> Iterator[PackedRow]:
         """The rows of a window, longest pieces first."""
         return packed_rows(batch.window, pieces, self.frame, self.budget)
 
-    def finish(self, batch: Batch, pieces: Pieces, vectors_PD: Floats) -> WindowVectors:
+    def finish(self, batch: TokenWindow, pieces: TextPieces, vectors_PD: Floats) -> WindowVectors:
         """Ids and vectors of a window: of its pieces, or of its texts."""
         cuts = cut(batch.window, pieces)
         if self.long == "max":
@@ -355,13 +355,16 @@ class WindowVectors(NamedTuple):
 
 
 def encode(
-    batches: Iterable[Batch], model: Model, plan: Plan, advance: Callable[[float], None] = nothing
+    batches: Iterable[TokenWindow],
+    model: Model,
+    plan: EncodingPlan,
+    advance: Callable[[float], None] = nothing,
 ) -> Iterator[WindowVectors]:
     """Ids and vectors, window by window, in order; one window is computed while the one before is fetched.
 
     `advance` is told how many texts are done, row by row in proportion to their tokens.
     """
-    waiting: tuple[Batch, Pieces, Callable[[], Floats]] | None = None
+    waiting: tuple[TokenWindow, TextPieces, Callable[[], Floats]] | None = None
     for batch in batches:
         pieces = plan.pieces(batch)
         share = len(batch.ids) / int(lengths(pieces, plan.frame).sum())  # texts per token
@@ -529,9 +532,9 @@ class Embedder:
         """How texts in a role become tokens; None is a text that is neither query nor passage."""
         return self._layouts[role]
 
-    def plan(self, layout: RoleLayout) -> Plan:
+    def plan(self, layout: RoleLayout) -> EncodingPlan:
         """One piece per text, cut to the layout's length."""
-        return Plan(frame_of(layout), self.budget, unit=self.unit)
+        return EncodingPlan(frame_of(layout), self.budget, unit=self.unit)
 
     def model(self, layout: RoleLayout, *, unit: bool) -> Model:
         """The forward, made once for the number of threads of the thread that calls."""
@@ -564,12 +567,12 @@ class Embedder:
         """The vectors of texts in one role, scaled as `unit` says, N x D."""
         if len(texts) <= WINDOW:
             return self._start(texts, self._layouts[role], self.unit)[0]()
-        items = (Item(str(number), text) for number, text in enumerate(texts))
+        items = (TextItem(str(number), text) for number, text in enumerate(texts))
         return np.concatenate([window.vectors for window in self.stream(items, role, count=len(texts))])
 
     def stream(
         self,
-        items: Iterable[Item],
+        items: Iterable[TextItem],
         role: Role | None,
         advance: Callable[[float], None] = nothing,
         *,
@@ -609,7 +612,7 @@ class Embedder:
         """Texts of one window, tokenised in this thread: their vectors, numbers of tokens, and which were cut."""
         plan = self.plan(layout)
         window = layout.tokens([layout.text(text) for text in texts])
-        batch = Batch([], window)
+        batch = TokenWindow([], window)
         pieces = plan.pieces(batch)
         vectors = self.model(layout, unit=unit).start(plan.packed(batch, pieces), len(texts))
         return vectors, lengths(pieces, plan.frame), window.lengths > plan.frame.room

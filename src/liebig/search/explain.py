@@ -33,14 +33,14 @@ WINDOW = 40  # words shown
 
 
 @dataclass(frozen=True)
-class Piece:
+class SnippetPart:
     """A stretch of text, marked or not."""
 
     text: str
     marked: bool
 
 
-def snippet(text: str, question: str, analyzer: Analyzer, window: int = WINDOW) -> list[Piece]:
+def snippet(text: str, question: str, analyzer: Analyzer, window: int = WINDOW) -> list[SnippetPart]:
     """The best window of a text as pieces; an ellipsis where text was left out."""
     wanted = set(analyzer.terms(question))
     spans = [(found.start(), found.end()) for found in WORD.finditer(text)]
@@ -50,8 +50,8 @@ def snippet(text: str, question: str, analyzer: Analyzer, window: int = WINDOW) 
     if not spans:
         return []
     pieces = list(_pieces(text, spans[start:end], matches[start:end]))
-    ahead = [Piece("… ", False)] if start > 0 else []
-    return ahead + pieces + ([Piece(" …", False)] if end < len(spans) else [])
+    ahead = [SnippetPart("… ", False)] if start > 0 else []
+    return ahead + pieces + ([SnippetPart(" …", False)] if end < len(spans) else [])
 
 
 def _match(word: str, wanted: set[str], analyzer: Analyzer) -> str:
@@ -77,14 +77,14 @@ def _best_start(matches: list[str], window: int) -> int:
     return max(0, min(first - window // 4, len(matches) - window)) if best > 0 else 0
 
 
-def _pieces(text: str, spans: list[tuple[int, int]], matches: list[str]) -> Iterable[Piece]:
+def _pieces(text: str, spans: list[tuple[int, int]], matches: list[str]) -> Iterable[SnippetPart]:
     """Neighbouring words of one kind together, with what stands between them."""
     for marked, group in groupby(range(len(spans)), key=lambda i: bool(matches[i])):
         places = list(group)
         first, last = places[0], places[-1]
         end = spans[last][1] if marked or last + 1 == len(spans) else spans[last + 1][0]
         begin = spans[first][0] if marked or first == 0 else spans[first - 1][1]
-        yield Piece(text[begin:end], marked)
+        yield SnippetPart(text[begin:end], marked)
 
 
 MARK_WORD = re.compile(r"\S+")

@@ -24,7 +24,7 @@ from liebig.collection.lookup import hash64
 from liebig.collection.offset_index import OffsetIndex
 
 
-class Blocks:
+class QueryLines:
     """A file whose first column is the id of a query, read query by query: a run or judgements of millions of queries.
 
     Columns end at white space, or at the separator. Lines of a query may stand in several places. 16 bytes per query in
@@ -129,7 +129,7 @@ Hit = tuple[str, float]
 class Take:
     """What is taken from one run: ranks from `first` to `depth`, `keep` of them, at random or from the top."""
 
-    run: Blocks
+    run: QueryLines
     first: int = 1
     depth: int = 200
     keep: int = 30
@@ -145,7 +145,7 @@ class Teacher:
     The thresholds are RocketQA's probabilities; logits are brought to them by the logistic function.
     """
 
-    scores: Blocks
+    scores: QueryLines
     below: float = 0.1
     above: float | None = None
     logits: bool = True

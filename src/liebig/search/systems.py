@@ -1,10 +1,10 @@
 """Systems that answer questions with passages, and how they are put together.
 
-A system takes queries and gives ids with scores, best first. `Lexical` asks a BM25 index and `Dense` a vector index;
-`Hybrid` fuses several systems, `Reranked` lets a cross-encoder order the best hits of another, `Folded` turns passages
-into their documents (or pieces into their texts), `Filtered` keeps what passes a filter, and `Recorded` repeats answers
-that were given before. `liebig search`, `retrieve` and
-`serve`, the `Retriever` and the check of `liebig build` all answer with these, so the same folder gives the same hits.
+A system takes queries and gives ids with scores, best first. `Lexical` asks a BM25 index and `DenseSystem` a vector
+index; `Hybrid` fuses several systems, `Reranked` lets a cross-encoder order the best hits of another, `Folded` turns
+passages into their documents (or pieces into their texts), `Filtered` keeps what passes a filter, and `Recorded`
+repeats answers that were given before. `liebig search`, `retrieve` and `serve`, the `Retriever` and the check of
+`liebig build` all answer with these, so the same folder gives the same hits.
 
 The model of a dense system is loaded with the first question, because that takes longer than the search. Cost of what
 stands around the indexes: one pass over the hits.
@@ -111,7 +111,7 @@ class Lexical(System):
         return Lexical(self.index, self.threads, mask, self._id)
 
 
-class Dense(System):
+class DenseSystem(System):
     """A vector index, and what makes vectors of its queries: a `QueryEncoder`, or `StoredVectors`.
 
     With `numbers` only the vectors of those numbers are searched.
@@ -146,7 +146,7 @@ class Dense(System):
         numbers = np.flatnonzero(passing.mask(self.name, [shard.ids for shard in shards], pieces))
         if len(numbers) > SCORED:
             return None
-        return Dense(self.index, self._vectors, numbers, self.name, self._id)
+        return DenseSystem(self.index, self._vectors, numbers, self.name, self._id)
 
 
 class QueryEncoder:
@@ -510,7 +510,7 @@ class Folded(System):
 
 def of_texts(index: Index, vectors: QueryVectors, name: str = "dense", id_of: IdOf | None = None) -> System:
     """A vector index that answers with texts, also where a text has several vectors, one for each of its pieces."""
-    dense = Dense(index, vectors, name=name, id_of=id_of)
+    dense = DenseSystem(index, vectors, name=name, id_of=id_of)
     return Folded(dense, "max") if index.about.get("pieces") else dense
 
 

@@ -41,10 +41,10 @@ from liebig.search.embed import (
     CHARACTERS,
     Cut,
     Embedder,
-    Item,
+    EncodingPlan,
     KnownVectors,
     Model,
-    Plan,
+    TextItem,
     WindowVectors,
     Workers,
     encode,
@@ -153,7 +153,7 @@ KINDS: dict[What, type[Passage | Query | Document]] = {
 
 def read_items(
     path: Path, what: What, split: str | None = None, tokenizer: str | None = None
-) -> Iterator[Item]:
+) -> Iterator[TextItem]:
     """The items of a collection, a file that liebig init reads, or a token store of the tokenizer with this digest."""
     if (path / SUMMARY).is_file():
         if what == "sentences":
@@ -188,15 +188,15 @@ def count_items(path: Path, what: What, split: str | None) -> int | None:
     return collection.count(what)
 
 
-def sentence_items(items: Iterable[Item]) -> Iterator[Item]:
+def sentence_items(items: Iterable[TextItem]) -> Iterator[TextItem]:
     """The sentences of passages, named passage#0, passage#1, …; a text without any is one."""
     for item in items:
         text = item.record if isinstance(item.record, str) else item.record.text
         for number, (begin, end) in enumerate(spans(text) or [(0, len(text))]):
-            yield Item(name := f"{item.id}#{number}", Passage(name, text[begin:end]))
+            yield TextItem(name := f"{item.id}#{number}", Passage(name, text[begin:end]))
 
 
-def _collection_items(collection: Collection, what: What, split: str | None) -> Iterator[Item]:
+def _collection_items(collection: Collection, what: What, split: str | None) -> Iterator[TextItem]:
     kind = "passages" if what == "sentences" else what
     if not collection.has(kind):
         raise DataError(f"the collection has no {kind}", file=collection.path, fix="encode what it has")
@@ -205,23 +205,23 @@ def _collection_items(collection: Collection, what: What, split: str | None) -> 
         records = collection.queries(split)
     else:
         records = collection.passages() if kind == "passages" else collection.documents()
-    return (Item(record.id, record) for record in records)
+    return (TextItem(record.id, record) for record in records)
 
 
-def _file_items(path: Path, what: What, split: str | None) -> Iterator[Item]:
+def _file_items(path: Path, what: What, split: str | None) -> Iterator[TextItem]:
     seen: Counter[type] = Counter()
     for file in detect(path):
         for item in file.items(Options(split=split)):
             seen[type(item.record)] += 1
             if isinstance(item.record, KINDS[what]):
-                yield Item(item.record.id, item.record)
+                yield TextItem(item.record.id, item.record)
     if not seen[KINDS[what]]:
         others = [what for what, kind in KINDS.items() if seen[kind]]
         fix = f"it holds {' and '.join(others)}: --what {others[0]}" if others else "name another file"
         raise DataError(f"there are no {what} in it", file=path, fix=fix)
 
 
-def read_lines(stream: IO[str], what: What) -> Iterator[Item]:
+def read_lines(stream: IO[str], what: What) -> Iterator[TextItem]:
     """Lines of standard input: JSON with `id` and `text`, or plain text numbered from 1."""
     empty = True
     try:
@@ -229,7 +229,7 @@ def read_lines(stream: IO[str], what: What) -> Iterator[Item]:
             text = line.rstrip("\r\n")
             if text.strip():
                 empty = False
-                yield _json_item(text, number, what) if text.startswith("{") else Item(str(number), text)
+                yield _json_item(text, number, what) if text.startswith("{") else TextItem(str(number), text)
     except UnicodeDecodeError:
         raise DataError(
             "is not UTF-8", file="standard input", fix="convert it, for example with iconv"
@@ -240,7 +240,7 @@ def read_lines(stream: IO[str], what: What) -> Iterator[Item]:
         )
 
 
-def _json_item(line: str, number: int, what: What) -> Item:
+def _json_item(line: str, number: int, what: What) -> TextItem:
     try:
         row = json.loads(line)
         id, text, title = row["id"] if "id" in row else row["_id"], row["text"], row.get("title") or ""
@@ -251,14 +251,14 @@ def _json_item(line: str, number: int, what: What) -> Item:
             "is not JSON with an id and a text", file="standard input", line=number, fix="or give plain lines"
         )
     record = Query(str(id), text) if what == "queries" else Passage(str(id), text, title)
-    return Item(record.id, record)
+    return TextItem(record.id, record)
 
 
-def store_items(store: TokenStore) -> Iterator[Item]:
+def store_items(store: TokenStore) -> Iterator[TextItem]:
     """Passages of a token store, named document#0, document#1, …; whole documents where none were cut."""
     if store.passages is None:
         for number in range(len(store)):
-            yield Item(store.ids[number], "", store.document(number).astype(np.int32))
+            yield TextItem(store.ids[number], "", store.document(number).astype(np.int32))
         return
     begins, _ = store.token_ranges(np.arange(len(store)))
     owners = np.searchsorted(begins, store.passages[:, 0], side="right") - 1
@@ -266,7 +266,7 @@ def store_items(store: TokenStore) -> Iterator[Item]:
     for owner, (begin, end) in zip(owners.tolist(), store.passages):
         place = place + 1 if owner == last else 0
         last = owner
-        yield Item(f"{store.ids[owner]}#{place}", "", store.tokens[begin:end].astype(np.int32))
+        yield TextItem(f"{store.ids[owner]}#{place}", "", store.tokens[begin:end].astype(np.int32))
 
 
 ROLES: dict[What, Role] = {
@@ -365,7 +365,9 @@ class Shards:
         self.count = 0
         self.owners: deque[int] = deque()
 
-    def groups(self, texts: Iterable[Item], window: int, skip: Callable[[int], None]) -> Iterator[list[Item]]:
+    def groups(
+        self, texts: Iterable[TextItem], window: int, skip: Callable[[int], None]
+    ) -> Iterator[list[TextItem]]:
         """Texts that are this process's and not done yet, a window at a time; `owners` are their shards."""
         rest, read, kept = iter(texts), 0, 0
         while True:
@@ -476,7 +478,7 @@ def known_vectors(config: EncodeConfig, embedder: Embedder, layout: RoleLayout) 
     return known
 
 
-def _groups(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
+def _groups(items: Iterator[TextItem], size: int) -> Iterator[list[TextItem]]:
     while group := list(islice(items, size)):
         yield group
 
@@ -495,7 +497,7 @@ def _write(path: Path, window: WindowVectors, kind: Type) -> None:
     write_shard(path, window.ids, window.vectors, kind, {"cut": astuple(window.cut)})
 
 
-def _plan(config: EncodeConfig, embedder: Embedder, layout: RoleLayout) -> Plan:
+def _plan(config: EncodeConfig, embedder: Embedder, layout: RoleLayout) -> EncodingPlan:
     frame = frame_of(layout)
     room = frame.room - len(frame.again)
     if config.long != "first" and config.overlap >= room:
@@ -504,7 +506,7 @@ def _plan(config: EncodeConfig, embedder: Embedder, layout: RoleLayout) -> Plan:
             fix="give a smaller overlap, or a larger max_length",
         )
     budget = config.budget or embedder.budget
-    return Plan(frame, budget, config.long, config.overlap, config.most_pieces, embedder.unit)
+    return EncodingPlan(frame, budget, config.long, config.overlap, config.most_pieces, embedder.unit)
 
 
 def _by_shard(

@@ -38,7 +38,7 @@ from liebig.evaluation.scoring import (
 from liebig.evaluation.tables import results_markdown, show_results
 from liebig.evaluation.tasks import GROUPS, Suite, Task, build, draw_groups, named, read_task, with_passages
 from liebig.formats.output import write_lines
-from liebig.measures.evaluator import Block
+from liebig.measures.evaluator import RunBlock
 
 if TYPE_CHECKING:
     from liebig.evaluation.encoders import ModelScorer
@@ -220,7 +220,7 @@ def _run_of(system: Path) -> Path | None:
 
 
 def _score_run(
-    config: EvaluateConfig, path: Path, task: Task, how: Bootstrap, blocks: Sequence[Block] | None = None
+    config: EvaluateConfig, path: Path, task: Task, how: Bootstrap, blocks: Sequence[RunBlock] | None = None
 ) -> ScoredTask:
     measures = measures_for(task, config.measures)
     matching = Matching(config.patterns, config.titles)

@@ -18,7 +18,7 @@ from liebig.base.progress import Progress
 from liebig.base.workspace import Folder
 from liebig.collection import Collection, group_row
 from liebig.formats.output import json_line
-from liebig.search.mine import Blocks, Miner, Take, Teacher
+from liebig.search.mine import Miner, QueryLines, Take, Teacher
 
 
 class Source(Config):
@@ -95,7 +95,7 @@ def run(config: MineConfig, folder: Folder) -> None:
         sources=[_take(source) for source in config.sources],
         lookup=collection.passage,
         duplicates=config.duplicates,
-        teacher=Teacher(Blocks(config.scores), config.below, config.above, config.logits)
+        teacher=Teacher(QueryLines(config.scores), config.below, config.above, config.logits)
         if config.scores is not None
         else None,
         pad=_pool(collection, config.seed) if config.pad else (),
@@ -124,7 +124,7 @@ def run(config: MineConfig, folder: Folder) -> None:
 
 def _take(source: Source) -> Take:
     return Take(
-        run=Blocks(source.run),
+        run=QueryLines(source.run),
         first=source.first,
         depth=source.depth,
         keep=source.keep,
@@ -138,7 +138,7 @@ class Positives:
     """The judged positives of a query, read when asked for."""
 
     def __init__(self, path: Path, relevant: int) -> None:
-        self._path, self._judgements, self._relevant = path, Blocks(path, b"\t"), relevant
+        self._path, self._judgements, self._relevant = path, QueryLines(path, b"\t"), relevant
 
     def of(self, query: str) -> list[str]:
         """Ids of passages whose grade makes them positives."""

@@ -34,7 +34,7 @@ from liebig.search.retriever_folder import SystemName
 from liebig.search.systems import (
     DEPTH,
     WEIGHTS,
-    Dense,
+    DenseSystem,
     Folded,
     Fuse,
     FusionWeight,
@@ -231,7 +231,7 @@ def _systems(config: RetrieveConfig, collection: Collection) -> list[System]:
             else StoredVectors(Vectors.open(config.vectors))
         )
         pieces = bool(index.about.get("pieces"))
-        dense = of_texts(index, vectors) if config.fold == "no" else Dense(index, vectors)
+        dense = of_texts(index, vectors) if config.fold == "no" else DenseSystem(index, vectors)
         systems.append(_folded(dense, config.fold, collection, pieces=pieces))
     return systems
 

@@ -29,7 +29,7 @@ from liebig.text.tokenizer import Tokenizer
 # as have at most `overlap` tokens and leave room for the next sentence.
 
 
-class Blocks(NamedTuple):
+class TokenBlocks(NamedTuple):
     """Block k is tokens[starts[k]:ends[k]], from group groups[k]."""
 
     starts: NDArray[np.int64]
@@ -37,14 +37,16 @@ class Blocks(NamedTuple):
     groups: NDArray[np.int64]
 
 
-def pack_sentences(sentences: NDArray[Any], groups: NDArray[Any], longest: int, overlap: int = 0) -> Blocks:
+def pack_sentences(
+    sentences: NDArray[Any], groups: NDArray[Any], longest: int, overlap: int = 0
+) -> TokenBlocks:
     """Blocks of at most `longest` tokens.
 
     Sentence s is tokens[sentences[s]:sentences[s+1]]; group g is sentences groups[g] to groups[g+1].
     """
     assert 0 <= overlap < longest, "a block needs room for more than its overlap"
     table = _pack(read_only(sentences.astype(np.int64)), groups.astype(np.int64), longest, overlap)
-    return Blocks(table[0], table[1], table[2])
+    return TokenBlocks(table[0], table[1], table[2])
 
 
 @njit(nogil=True, cache=True)
@@ -99,7 +101,7 @@ def _back(units: Any, i: int, j: int, longest: int, overlap: int) -> int:
     return k
 
 
-__all__ = ["Blocks", "Cutter", "Prefix", "Text", "by_tokens", "cut_documents", "pack_sentences"]
+__all__ = ["Cutter", "Prefix", "Text", "TokenBlocks", "by_tokens", "cut_documents", "pack_sentences"]
 Prefix = Literal["none", "title", "heading", "both"]
 _BATCH = 64  # documents that are tokenised together
 

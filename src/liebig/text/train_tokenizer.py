@@ -60,7 +60,7 @@ class Pairs(NamedTuple):
     used: Any  # two numbers: places and pairs in use
 
 
-class Pieces(NamedTuple):
+class PieceTable(NamedTuple):
     """What every piece spells, as a hash, so that the same spelling gets the same id."""
 
     known: Any  # spelling -> id
@@ -217,7 +217,7 @@ def _places(pairs: Any, number: int) -> Any:
 def _pieces(bodies: Any, inner: Any, new_pieces: int) -> Any:
     """The starting symbols, and room for the new ones."""
     n = len(bodies) + new_pieces
-    pieces = Pieces(
+    pieces = PieceTable(
         Dict.empty(types.int64, types.int64),
         np.empty(n, np.uint64),
         np.empty(n, np.int64),
