@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from liebig.model.backbone import Backbone
 from liebig.model.kernels import captured, lean, plain
-from liebig.model.kernels.captured import Captures, Graph, make_room as room, padded_size, pays
-from liebig.model.kernels.lean import Layer, bert, run_lean
+from liebig.model.kernels.captured import CapturedGraph, Captures, make_room as room, padded_size, pays
+from liebig.model.kernels.lean import LeanLayer, bert, run_lean
 
 WIDTH, LAYERS = 32, 3
 Route = dict[str, Any]
@@ -50,7 +50,7 @@ def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(captured, "make_room", lambda *_: True)
 
 
-def layers_of(dropout: float = 0.0) -> list[Layer]:
+def layers_of(dropout: float = 0.0) -> list[LeanLayer]:
     backbone = Backbone.create(LAYERS, WIDTH, 2, 60, dropout=dropout, seed=0).double().train()
     return [bert(layer) for layer in backbone.kind.layers(backbone.body)]
 
@@ -67,7 +67,7 @@ def kind(states: Tensor) -> str:
     return type(states.grad_fn).__name__
 
 
-def gradients(outputs: Sequence[Tensor], x: Tensor, layers: Sequence[Layer]) -> tuple[Tensor | None, ...]:
+def gradients(outputs: Sequence[Tensor], x: Tensor, layers: Sequence[LeanLayer]) -> tuple[Tensor | None, ...]:
     inputs = [x, *(weight for layer in layers for weight in layer.weights)]
     factors = [
         torch.randn(one.shape, dtype=one.dtype, generator=torch.Generator().manual_seed(1)) for one in outputs
@@ -182,7 +182,9 @@ def test_of_many_sizes_those_that_were_used_last_are_kept(monkeypatch: pytest.Mo
     layers, captures, recorded = layers_of(), Captures(), []
     monkeypatch.setattr(captured, "MOST_GRAPHS", 2)
     monkeypatch.setattr(captured, "PATIENCE", 1)
-    monkeypatch.setattr(captured, "Graph", lambda *given: recorded.append(given[1].tokens) or Graph(*given))
+    monkeypatch.setattr(
+        captured, "CapturedGraph", lambda *given: recorded.append(given[1].tokens) or CapturedGraph(*given)
+    )
     a, b, c = row((20, 4)), row((60, 60)), row((40, 40))
     for one in (
         a,
@@ -206,14 +208,14 @@ def test_a_size_that_does_not_fit_is_not_tried_again_and_leaves_no_pool_behind(
 ) -> None:
     layers, captures, pools = layers_of(), Captures(), []
 
-    def full(*given: Any) -> Graph:
+    def full(*given: Any) -> CapturedGraph:
         pools.append(given[-1])
         if given[1].tokens > 100:
             raise torch.OutOfMemoryError
-        return Graph(*given)
+        return CapturedGraph(*given)
 
     monkeypatch.setattr(captured, "new_pool", object)
-    monkeypatch.setattr(captured, "Graph", full)
+    monkeypatch.setattr(captured, "CapturedGraph", full)
     large, small = row((60, 60)), row((20, 4))
     kinds = [kind(captures.run(layers, *one, None, ())[0]) for one in (large, large, large, small, small)]
     assert kinds == [*["LayersBackward"] * 4, "ReplayedBackward"]

@@ -220,7 +220,7 @@ def test_a_product_is_added_and_normalised_as_torch_does() -> None:
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
 def test_embeddings_are_those_of_the_backbone(family: str) -> None:
     backbone, packed = with_biases(small(family=family)), row(9, 1, 30)
-    table, x = int8.Embedding.of(backbone), np.empty((packed.total, 32), np.float32)
+    table, x = int8.EmbeddingTables.of(backbone), np.empty((packed.total, 32), np.float32)
     assert table is not None
     int8.embed(packed.tokens.numpy(), packed.bounds, table, x)
     with torch.inference_mode():  # float32 sums in another order
@@ -231,7 +231,7 @@ def test_embeddings_are_those_of_the_backbone(family: str) -> None:
 def test_attention_is_that_of_rounded_queries_and_keys(length: int) -> None:
     backbone = with_biases(small())
     source, nothing = read_layers(backbone)[0], Copies.none(32)
-    layer = int8.Layer.of(source, nothing, nothing)
+    layer = int8.Int8Layer.of(source, nothing, nothing)
     rows = -(-length // int8.ROWS) * int8.ROWS
     codes = np.random.default_rng(0).integers(0, 256, (rows, 32), dtype=np.uint8)
     kept = int8.Scratch.of(rows, layer)
@@ -259,16 +259,16 @@ def test_attention_is_that_of_rounded_queries_and_keys(length: int) -> None:
 )
 def test_values_are_mixed_by_shares_in_either_way(keep, mix, bound, length: int) -> None:
     @numba.njit
-    def run(group: int8.Group, kept: int8.Scratch, scale: np.float32, length: int, rows: int) -> None:
+    def run(group: int8.HeadGroup, kept: int8.Scratch, scale: np.float32, length: int, rows: int) -> None:
         unit = keep(group, 2, 2 + length, 16, kept)
         int8._share_out(kept, rows, scale, length)
         mix(kept, rows, length, unit, 3, 16)
 
     nothing = Copies.none(32)
-    layer = int8.Layer.of(read_layers(with_biases(small()))[0], nothing, nothing)
+    layer = int8.Int8Layer.of(read_layers(with_biases(small()))[0], nothing, nothing)
     kept, random, rows = int8.Scratch.of(40, layer), np.random.default_rng(0), 7
     sums = random.integers(-9000, 9000, (2 + length, 48), dtype=np.int32)
-    group = int8.Group(sums, np.abs(numbers(2 + length)) / 1000, np.abs(numbers(48)), numbers(48, seed=1))
+    group = int8.HeadGroup(sums, np.abs(numbers(2 + length)) / 1000, np.abs(numbers(48)), numbers(48, seed=1))
     kept.scores[:rows, :length] = random.integers(-900, 900, (rows, length))
     kept.scores[:rows, length:] = kept.scores[:rows, length - 1 : length]  # as the last key fills up a vector
     kept.real[:length], kept.real[length:] = 1, 0

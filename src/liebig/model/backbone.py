@@ -28,7 +28,7 @@ from liebig.base.errors import ModelError
 from liebig.base.hub import model_folder
 from liebig.losses.mlm import MaskedLoss, mlm
 from liebig.model import attention
-from liebig.model.families import Extras, Family, Stack, Whole, family_of
+from liebig.model.families import Extras, Family, PaddedFamily, Stack, family_of
 from liebig.model.kernels import plain
 from liebig.model.kernels.captured import Captures
 from liebig.model.kernels.lean import LEAN, is_plain, lean_form, run_lean, triton_is_here
@@ -257,7 +257,7 @@ class Backbone(nn.Module):
     def forward(self, packed: Packed, layers: Sequence[int] = ()) -> Hidden:
         """States of a packed row; `layers` also returns those after the given layers (0: embeddings)."""
         self._check(packed, layers)
-        if isinstance(self.kind, Whole):
+        if isinstance(self.kind, PaddedFamily):
             states = self.kind.whole(self.body, packed)
             return Hidden(states[-1], {i: states[i] for i in layers})
         x_TD = self.embed(packed)
@@ -268,7 +268,7 @@ class Backbone(nn.Module):
 
     def class_logits(self, packed: Packed) -> Tensor:
         """Logits of a sequence classifier, B x labels, from the family's own head."""
-        if isinstance(self.kind, Whole):
+        if isinstance(self.kind, PaddedFamily):
             self._check(packed, ())
             return self.kind.classify_whole(self.model, packed)
         return self.kind.classify(self.model, self(packed).last, packed)
@@ -392,7 +392,7 @@ class Backbone(nn.Module):
     def _fuses_loss(self, device: torch.device) -> bool:
         """Whether `cross_entropy.py` computes the loss: on CUDA, in half precision, of a plain decoder."""
         half = attention.compute_dtype(device, self.dtype) in attention.HALF
-        if device.type != "cuda" or not half or isinstance(self.kind, Whole) or not triton_is_here():
+        if device.type != "cuda" or not half or isinstance(self.kind, PaddedFamily) or not triton_is_here():
             return False
         decoder = self.kind.decoder(self.model)
         # A sharded weight (FSDP) is a tensor of another class until it is gathered.

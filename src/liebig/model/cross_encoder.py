@@ -50,7 +50,7 @@ WHOLE = 1 << 30  # a text is not cut before it is known which of the two is the 
 PROMPTS = "config_sentence_transformers.json"
 
 
-class Settings(NamedTuple):
+class CrossEncoderSettings(NamedTuple):
     """What a folder says about the use of its model, in the files of sentence-transformers."""
 
     activation: str
@@ -295,10 +295,10 @@ def reranker_folder(source: str | Path) -> Path:
     return folder
 
 
-def read_files(folder: Path) -> tuple[Tokenizer, Settings]:
+def read_files(folder: Path) -> tuple[Tokenizer, CrossEncoderSettings]:
     """What a folder has beside its weights; what cannot score pairs is refused."""
     check_folder(folder)
-    tokenizer, settings = Tokenizer.from_folder(folder), Settings(SIGMOID)
+    tokenizer, settings = Tokenizer.from_folder(folder), CrossEncoderSettings(SIGMOID)
     if is_classifier(folder):
         with quiet(), readable(folder):
             labels = int(read_config(folder).num_labels)
@@ -335,21 +335,21 @@ def lists(layout: RoleLayout, records: Sequence[Record]) -> list[list[int]]:
     return [ids[id(record)] for record in records]
 
 
-def read_settings(folder: Path, labels: int) -> Settings:
+def read_settings(folder: Path, labels: int) -> CrossEncoderSettings:
     """What sentence-transformers would use; a plain transformers folder has no settings, so it gets the defaults."""
     config = read_model_file(folder / "config.json", TransformerFile).model_extra or {}
     section = config.get("sentence_transformers")
     name = section.get("activation_fn") if isinstance(section, dict) else None
     name = name or config.get("sbert_ce_default_activation_function")
     if not (folder / "modules.json").exists():
-        return Settings(read_activation(name, labels, folder))
+        return CrossEncoderSettings(read_activation(name, labels, folder))
     check_modules(folder)
     files = sorted(folder.glob("sentence_*_config.json"))
     inner = read_model_file(files[0], TextLengthFile) if files else TextLengthFile()
     path = folder / PROMPTS
     model = read_model_file(path, SentenceTransformersFile) if path.exists() else SentenceTransformersFile()
     prompt = (model.prompts or {}).get(model.default_prompt_name or "")
-    return Settings(
+    return CrossEncoderSettings(
         read_activation(model.activation_fn or name, labels, folder),
         inner.max_seq_length,
         prompt or "",

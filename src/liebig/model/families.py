@@ -2,7 +2,7 @@
 
 An adapter reads a Hugging Face model's own modules and adds none. `FAMILIES` is the allow-list of families that
 follow transformers' attention interface and may run packed; MPNet has a position bias and runs padded; any
-other family runs padded as a whole (`Whole`), because trusting an unknown one gives wrong numbers silently.
+other family runs padded as a whole (`PaddedFamily`), because trusting an unknown one gives wrong numbers silently.
 
 T packed tokens, D width, V vocabulary, b x L sequences and slots of a bucket.
 """
@@ -291,7 +291,7 @@ def mpnet_bucket(
     return x_bLD, kept
 
 
-class Whole(Family):
+class PaddedFamily(Family):
     """A family this project does not know: only its own whole forward is trusted, padded."""
 
     packed = False
@@ -367,4 +367,4 @@ FAMILIES: dict[str, Family] = {
 
 def family_of(model_type: str) -> Family:
     """The adapter of a Hugging Face `model_type`."""
-    return FAMILIES.get(model_type, Whole())
+    return FAMILIES.get(model_type, PaddedFamily())

@@ -141,7 +141,7 @@ POOLINGS: dict[str, Callable[[Floats, int], Floats]] = {
 }
 
 
-class Weights:
+class WeightFile:
     """The tensors of a safetensors file by name, without the prefix of the model's class."""
 
     def __init__(self, path: Path) -> None:
@@ -194,7 +194,7 @@ class NumpyEncoder(FolderReader):
         path = settings.transformer / "config.json"
         config = read_model_file(path, TransformerFile).model_dump(exclude_none=True)
         refuse(folder, config, settings)
-        family, weights = config["model_type"], Weights(settings.transformer / WEIGHTS)
+        family, weights = config["model_type"], WeightFile(settings.transformer / WEIGHTS)
         start = int(config.get("pad_token_id", 1)) + 1 if family in ROBERTA else 0
         eps = float(config.get("layer_norm_eps", 1e-12))
         self.heads = int(config.get("num_attention_heads", config.get("n_heads", 12)))
@@ -270,7 +270,7 @@ def read_tail(name: str, folder: Path) -> Activation:
     config = read_tail_file(name, folder)
     if name == "Normalize":
         return unit_length
-    weights, activation = Weights(folder / WEIGHTS), config.activation_function
+    weights, activation = WeightFile(folder / WEIGHTS), config.activation_function
     if activation not in ACTIVATIONS:
         raise ModelError(f"this form of {name} is not supported", file=folder / "config.json")
     weight_DN = weights.floats("linear.weight").T

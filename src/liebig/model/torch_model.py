@@ -133,7 +133,7 @@ class Norm(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerWeights:
     """The weights of a layer, as the products want them: inputs in rows, the bias of `qkv` and `up` as the last."""
 
     qkv: Tensor
@@ -157,13 +157,13 @@ def supports(backbone: Backbone) -> bool:
     return activation == "gelu" and plain and on_cpu and backbone.dtype == torch.float32
 
 
-def read_layers(backbone: Backbone) -> list[Layer]:
+def read_layers(backbone: Backbone) -> list[LayerWeights]:
     """The layers' weights; those of queries, keys and values are copied into one."""
     layers: Any = backbone.kind.layers(backbone.body)
     return [_distilbert(layer) if backbone.family == "distilbert" else _bert(layer) for layer in layers]
 
 
-def _bert(layer: Any) -> Layer:
+def _bert(layer: Any) -> LayerWeights:
     inner, outer, last = layer.attention.self, layer.attention.output, layer.output
     return _layer(
         (inner.query, inner.key, inner.value), (outer.dense, outer.LayerNorm), layer.intermediate.dense,
@@ -171,7 +171,7 @@ def _bert(layer: Any) -> Layer:
     )  # fmt: skip
 
 
-def _distilbert(layer: Any) -> Layer:
+def _distilbert(layer: Any) -> LayerWeights:
     inner, feed = layer.attention, layer.ffn
     return _layer(
         (inner.q_lin, inner.k_lin, inner.v_lin), (inner.out_lin, layer.sa_layer_norm), feed.lin1,
@@ -182,11 +182,11 @@ def _distilbert(layer: Any) -> Layer:
 def _layer(
     qkv: tuple[nn.Linear, nn.Linear, nn.Linear], out: tuple[nn.Linear, nn.LayerNorm], up: nn.Linear,
     down: tuple[nn.Linear, nn.LayerNorm], heads: int, scale: float,
-) -> Layer:  # fmt: skip
+) -> LayerWeights:  # fmt: skip
     nothing = torch.zeros_like(qkv[0].bias)
     joined = torch.cat([linear.weight.detach() for linear in qkv])
     values = out[0].weight.detach() @ qkv[2].bias.detach()  # what their bias becomes behind the shares
-    return Layer(
+    return LayerWeights(
         _with_bias(joined, torch.cat([qkv[0].bias.detach(), nothing, nothing])), out[0].weight.detach().T,
         _norm(out[1], out[0].bias.detach() + values), _with_bias(up.weight.detach(), up.bias.detach()),
         down[0].weight.detach().T, _norm(down[1], down[0].bias.detach()), heads, scale,
@@ -233,7 +233,7 @@ class LeanForward:
             self._layer(layer, x_TD1, bounds)
         return x_TD1[:, :width]
 
-    def _layer(self, layer: Layer, x_TD1: Tensor, bounds: list[int]) -> None:
+    def _layer(self, layer: LayerWeights, x_TD1: Tensor, bounds: list[int]) -> None:
         """Puts the states after the layer in place of those before it."""
         qkv = self._product("wide", x_TD1, layer.qkv)
         seen_TD = self._attend(layer, qkv, bounds)
@@ -248,7 +248,7 @@ class LeanForward:
     def _add(x_TD1: Tensor, new_TD: Tensor, norm: Norm) -> None:
         add_and_normalise(x_TD1.numpy(), new_TD.numpy(), norm.bias, norm.scale, norm.shift, norm.eps)
 
-    def _attend(self, layer: Layer, qkv: Tensor, bounds: list[int]) -> Tensor:
+    def _attend(self, layer: LayerWeights, qkv: Tensor, bounds: list[int]) -> Tensor:
         tokens, heads, width = len(qkv), layer.heads, qkv.shape[1] // 3
         factor = np.float32(layer.scale / log(2))
         qkv_3HTE = qkv.view(tokens, 3, heads, -1).permute(1, 2, 0, 3)

@@ -55,7 +55,7 @@ STOP = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class QueryGroup:
     """The queries of one kind: how many, both means, and how often each system is ahead."""
 
     by: str
@@ -123,7 +123,7 @@ def overlap_group(share: float) -> str:
 
 def group_by(
     by: str, names: Sequence[str], a: NDArray[np.float64], b: NDArray[np.float64], order: Sequence[str] = ()
-) -> list[Group]:
+) -> list[QueryGroup]:
     """Both systems over the queries of each name, in the given order or by size."""
     labels = np.array(names)
     found = []
@@ -131,7 +131,7 @@ def group_by(
         mask = labels == name
         x, y = a[mask], b[mask]
         found.append(
-            Group(
+            QueryGroup(
                 by,
                 name,
                 int(mask.sum()),
@@ -147,7 +147,7 @@ def group_by(
 
 def all_groups(
     texts: Sequence[str], relevant: Sequence[str], a: NDArray[np.float64], b: NDArray[np.float64]
-) -> list[Group]:
+) -> list[QueryGroup]:
     """Groups by length, by overlap with the relevant passage (queries that have one), and by question word."""
     lengths = [length_group(text) for text in texts]
     order = [length_group("x " * high) for high in (*LENGTHS, LENGTHS[-1] + 1)]
@@ -192,7 +192,7 @@ class Side:
 
 def compare_runs(
     task: Task, runs: Sequence[Path], measure: str, count: int
-) -> tuple[list[Group], list[Example], list[Example]]:
+) -> tuple[list[QueryGroup], list[Example], list[Example]]:
     """Groups, wins and losses of the first run against the second."""
     assert task.judgements is not None
     queries = task.judgements.queries

@@ -33,7 +33,7 @@ class OnnxConfig(Config):
     opset: int = Field(OPSET, ge=17, description="ONNX operator set version.")
 
 
-class Graph(nn.Module):
+class OnnxModule(nn.Module):
     """Token ids and mask (B x L) to vectors (B x D), with transformers' own padded forward."""
 
     def __init__(self, body: nn.Module, encoder: Encoder, takes_types: bool) -> None:
@@ -79,14 +79,14 @@ def export(encoder: Encoder, folder: Path, *, int8: bool = True, opset: int = OP
     )
 
 
-def _graph(encoder: Encoder, folder: Path) -> Graph:
+def _graph(encoder: Encoder, folder: Path) -> OnnxModule:
     from transformers import AutoModel
 
     with quiet():  # heads that are left out, and a pooler that is not used
         body = AutoModel.from_pretrained(str(folder), attn_implementation="eager", local_files_only=True)
     body = body.eval().float()
     takes_types = "token_type_ids" in body.forward.__code__.co_varnames
-    return Graph(body, encoder, takes_types).eval()
+    return OnnxModule(body, encoder, takes_types).eval()
 
 
 def run(config: OnnxConfig, folder: Folder) -> None:

@@ -29,10 +29,10 @@ from torch.autograd.function import once_differentiable
 from liebig.model.attention import is_short
 from liebig.model.kernels.lean import (
     CHANGED,
+    Activations,
     Halves,
-    Layer,
-    Saved,
-    Weights,
+    LeanLayer,
+    LeanWeights,
     all_weights,
     differentiate,
     forward,
@@ -113,7 +113,7 @@ class Captures:
 
     def run(
         self,
-        layers: Sequence[Layer],
+        layers: Sequence[LeanLayer],
         x_TD: Tensor,
         route: Mapping[str, Any],
         noise: Tensor | None,
@@ -132,7 +132,7 @@ class Captures:
         found: tuple[Tensor, ...] = Replayed.apply(x_TD, graph, stack.wait(), offsets, noise, *weights)
         return found
 
-    def _stack(self, layers: Sequence[Layer]) -> Stack:
+    def _stack(self, layers: Sequence[LeanLayer]) -> Stack:
         """By where the weights lie: graphs read them there."""
         places = tuple(weight.data_ptr() for weight in all_weights(layers))
         if places not in self._stacks:
@@ -142,7 +142,7 @@ class Captures:
         return self._stacks[places]
 
 
-def pays(shape: Sequence[int], layers: Sequence[Layer], longest: int) -> bool:
+def pays(shape: Sequence[int], layers: Sequence[LeanLayer], longest: int) -> bool:
     """Whether the host is what a row of such a shape would wait for, and graphs can be made of its layers."""
     (tokens, width), first = shape, layers[0]
     alike = len({weight.dtype for weight in first.weights}) == 1
@@ -153,7 +153,7 @@ class Stack:
     """The graphs of some layers, which share memory: one forward pass at a time may wait for its backward pass."""
 
     def __init__(self) -> None:
-        self._graphs: dict[Key, Graph] = {}  # the one that was used last comes last
+        self._graphs: dict[Key, CapturedGraph] = {}  # the one that was used last comes last
         self._times: Counter[Key] = Counter()
         self._too_large: set[Key] = set()
         self._pool: Any = None
@@ -171,8 +171,8 @@ class Stack:
         return waiting
 
     def graph(
-        self, layers: Sequence[Layer], size: Size, x: Tensor, drops: bool, wanted: tuple[int, ...]
-    ) -> Graph | None:
+        self, layers: Sequence[LeanLayer], size: Size, x: Tensor, drops: bool, wanted: tuple[int, ...]
+    ) -> CapturedGraph | None:
         """The graph of a size, recorded now if it came before; None where layers have to run as they are."""
         if self.busy:
             return None
@@ -186,7 +186,7 @@ class Stack:
             self._graphs[key] = found
         return found
 
-    def _recorded(self, key: Key, layers: Sequence[Layer], x: Tensor) -> Graph | None:
+    def _recorded(self, key: Key, layers: Sequence[LeanLayer], x: Tensor) -> CapturedGraph | None:
         size, _, drops, wanted, _ = key
         # What the layers keep for the backward pass, and the weights in half precision with room for their gradients.
         kept = KEPT * size.tokens * x.shape[1] * len(layers)
@@ -204,7 +204,7 @@ class Stack:
             if self._flat is None:
                 self._flat = layers[0].weights.up.new_empty(sum(w.numel() for w in all_weights(layers)))
             with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-                return Graph(layers, size, x, drops, wanted, self._flat, self._pool)
+                return CapturedGraph(layers, size, x, drops, wanted, self._flat, self._pool)
         except torch.OutOfMemoryError:
             self._too_large.add(key)
             return None
@@ -214,12 +214,12 @@ class Waiting:
     """Lives as long as a forward pass waits for its backward pass."""
 
 
-class Graph:
+class CapturedGraph:
     """Both passes at one size, with the tensors that they read."""
 
     def __init__(
         self,
-        layers: Sequence[Layer],
+        layers: Sequence[LeanLayer],
         size: Size,
         like: Tensor,
         drops: bool,
@@ -237,7 +237,7 @@ class Graph:
         self._place_sequences(self.offsets[:1], 0)
         self.noise = self.offsets.new_zeros(len(layers), 2, 2) if drops else None
         self.flat = flat
-        self._saved: list[Saved] = []
+        self._saved: list[Activations] = []
         self._halves: list[Halves] = []
         # The backward pass is recorded right behind the forward pass, whose saved tensors it reads in the shared pool.
         self.outputs, self._first = record(self._forward, pool)
@@ -271,7 +271,7 @@ class Graph:
         ends = (len(self.layers), *self.wanted)
         reached = max(end for end, grad in zip(ends, grads) if grad is not None)
         found = torch._utils._unflatten_dense_tensors(self.flat.clone(), weights)
-        count = reached * len(Weights._fields)
+        count = reached * len(LeanWeights._fields)
         return self.dx[:total].clone(), [*found[:count], *[None] * (len(weights) - count)]
 
     def _place_sequences(self, offsets: Tensor, total: int) -> None:
@@ -311,7 +311,7 @@ class Replayed(Function):
     def forward(
         ctx: Any,
         x: Tensor,
-        graph: Graph,
+        graph: CapturedGraph,
         waiting: Waiting,
         offsets: Tensor,
         noise: Tensor | None,

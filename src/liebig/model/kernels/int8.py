@@ -253,7 +253,7 @@ def round_weight(weight_KN: Tensor) -> Tensor:
     return codes_KN.round().to(torch.int8)
 
 
-class Layer(NamedTuple):
+class Int8Layer(NamedTuple):
     """A layer's weights in int8, and in float32 what is added to their products."""
 
     copies: Copies
@@ -271,7 +271,7 @@ class Layer(NamedTuple):
     group: int  # heads whose queries, keys and values are computed together
 
     @classmethod
-    def of(cls, layer: Any, copies: Copies, up_copies: Copies) -> Layer:
+    def of(cls, layer: Any, copies: Copies, up_copies: Copies) -> Int8Layer:
         """From a layer in float32."""
         width = len(layer.qkv) - 1
         group = max(1, PANEL * layer.heads // width)
@@ -302,7 +302,7 @@ def _by_heads(qkv_KN: Tensor, heads: int, group: int) -> Tensor:
     return pad(groups, (0, -groups.shape[2] % PANEL)).flatten(1)
 
 
-class Embedding(NamedTuple):
+class EmbeddingTables(NamedTuple):
     """The tables that states begin with; the bias is the row of the first type of tokens."""
 
     words: Floats  # V x D
@@ -310,7 +310,7 @@ class Embedding(NamedTuple):
     norm: Norm
 
     @classmethod
-    def of(cls, backbone: Backbone) -> Embedding | None:
+    def of(cls, backbone: Backbone) -> EmbeddingTables | None:
         """None where a backbone does more than adding them up."""
         body: Any = backbone.body
         parts = body.embeddings
@@ -352,7 +352,7 @@ class Scratch(NamedTuple):
     rows: Floats  # STRIP x M: what is rounded next
 
     @classmethod
-    def of(cls, tokens: int, layer: Layer) -> Scratch:
+    def of(cls, tokens: int, layer: Int8Layer) -> Scratch:
         """For a block of that many tokens."""
         width, wide = len(layer.out.scales), len(layer.up.scales)
         head, panels = width // layer.heads, -(-tokens // PANEL)
@@ -430,7 +430,7 @@ def multiply(words_TK: Sums, weight: Weight, first: int, sums_TN: Sums) -> None:
             bytes_tile(words_TK, t, 0, weight.panels, panel, 0, weight.start, first + n, sums_TN, t, n, depth)
 
 
-class Group(NamedTuple):
+class HeadGroup(NamedTuple):
     """The product for queries, keys and values of a group of heads."""
 
     sums: Sums  # T x N
@@ -440,14 +440,14 @@ class Group(NamedTuple):
 
 
 @inline
-def _numbers(group: Group, t: int, n: int, scale: np.float32) -> Any:
+def _numbers(group: HeadGroup, t: int, n: int, scale: np.float32) -> Any:
     """Sixteen outputs of a token times a scale."""
     factor = mul(broadcast(group.scales[t] * scale), load(group.weight, n))
     return fma(load_ints(group.sums, (t, n)), factor, mul(load(group.bias, n), broadcast(scale)))
 
 
 @inline
-def _largest(group: Group, first: int, end: int, n: int, width: int) -> np.float32:
+def _largest(group: HeadGroup, first: int, end: int, n: int, width: int) -> np.float32:
     """The size of the largest output of some tokens, in the columns from n on."""
     most = broadcast(F(0))
     for t in range(first, end):
@@ -457,7 +457,7 @@ def _largest(group: Group, first: int, end: int, n: int, width: int) -> np.float
 
 
 @inline
-def _round_queries(group: Group, first: int, end: int, n: int, kept: Scratch) -> np.float32:
+def _round_queries(group: HeadGroup, first: int, end: int, n: int, kept: Scratch) -> np.float32:
     """Queries of a head, whose columns begin at n, as bytes with a sign, and their scale."""
     width = len(kept.key)
     most = _largest(group, first, end, n, width)
@@ -468,7 +468,7 @@ def _round_queries(group: Group, first: int, end: int, n: int, kept: Scratch) ->
 
 
 @inline
-def _round_keys(group: Group, first: int, end: int, n: int, kept: Scratch) -> np.float32:
+def _round_keys(group: HeadGroup, first: int, end: int, n: int, kept: Scratch) -> np.float32:
     """Keys as bytes in panels, and their scale.
 
     The last one fills up a vector: it is among the scores already, so the largest of them stays what it is.
@@ -514,7 +514,7 @@ def _half(length: int) -> int:
 
 
 @inline
-def _keep_pairs(group: Group, first: int, end: int, n: int, kept: Scratch) -> np.float32:
+def _keep_pairs(group: HeadGroup, first: int, end: int, n: int, kept: Scratch) -> np.float32:
     """Values in 16 bits, and their scale; 0 behind the last token."""
     width = len(kept.key)
     most = _largest(group, first, end, n, width)
@@ -553,7 +553,7 @@ def _fours(length: int) -> int:
 
 
 @inline
-def _keep_numbers(group: Group, first: int, end: int, n: int, kept: Scratch) -> np.float32:
+def _keep_numbers(group: HeadGroup, first: int, end: int, n: int, kept: Scratch) -> np.float32:
     """Values in float32, whose scale is 1; 0 behind the last token, up to as many as the tile wants."""
     for t in range(first, first + _fours(end - first)):
         for e in range(0, len(kept.key), LANES):
@@ -592,7 +592,7 @@ keep_values, mix = (_keep_pairs, _mix_pairs) if WAY == VNNI else (_keep_numbers,
 
 
 @kernel
-def attend(layer: Layer, words_TK: Sums, bounds_B: Longs, kept: Scratch) -> None:
+def attend(layer: Int8Layer, words_TK: Sums, bounds_B: Longs, kept: Scratch) -> None:
     """What each token sees of its sequence (`kept.seen`), from the codes of the states.
 
     A group of heads after the other, so that their queries, keys and values stay in the second cache. For STRIP queries
@@ -606,7 +606,7 @@ def attend(layer: Layer, words_TK: Sums, bounds_B: Longs, kept: Scratch) -> None
         if column == 0:
             multiply(words_TK, layer.qkv, begin, sums_TN)
         weight_N, bias_N = layer.qkv.scales[begin : begin + n], layer.qkv_bias[begin : begin + n]
-        group = Group(sums_TN, kept.scales, weight_N, bias_N)
+        group = HeadGroup(sums_TN, kept.scales, weight_N, bias_N)
         for b in range(len(bounds_B) - 1):
             first, end = bounds_B[b], bounds_B[b + 1]
             length = end - first
@@ -673,7 +673,7 @@ def add_and_normalise(
 
 
 @kernel
-def embed(tokens_T: Longs, bounds_B: Longs, table: Embedding, x_TD: Floats) -> None:
+def embed(tokens_T: Longs, bounds_B: Longs, table: EmbeddingTables, x_TD: Floats) -> None:
     """Layer norm of what stands in the tables for each token and its position."""
     for b in range(len(bounds_B) - 1):
         for t in range(bounds_B[b], bounds_B[b + 1]):
@@ -718,7 +718,7 @@ def gelu(
 
 
 @kernel
-def _run_layer(layer: Layer, following: Copies, x_TD: Floats, bounds_B: Longs, kept: Scratch) -> None:
+def _run_layer(layer: Int8Layer, following: Copies, x_TD: Floats, bounds_B: Longs, kept: Scratch) -> None:
     """Puts the states after a layer in place of those before it, and their codes and scales, for what follows."""
     tokens, width = x_TD.shape
     wide, rows = len(layer.up.scales), (tokens + ROWS - 1) // ROWS * ROWS
@@ -771,9 +771,9 @@ def _norm(all_layers: Any, n: int) -> Norm:
 
 
 @inline
-def _layer(all_layers: Layer, n: int) -> Layer:
+def _layer(all_layers: Int8Layer, n: int) -> Int8Layer:
     """One of them."""
-    return Layer(
+    return Int8Layer(
         _copies(all_layers.copies, n), _weight(all_layers.qkv, n), all_layers.qkv_bias[n], _weight(all_layers.out, n),
         _norm(all_layers.first_norm, n), _copies(all_layers.up_copies, n), _weight(all_layers.up, n),
         all_layers.up_bias[n], _weight(all_layers.down, n), _norm(all_layers.second_norm, n),
@@ -782,7 +782,7 @@ def _layer(all_layers: Layer, n: int) -> Layer:
 
 
 @kernel
-def run_layers(layers: Layer, x_TD: Floats, bounds_B: Longs, kept: Scratch) -> None:
+def run_layers(layers: Int8Layer, x_TD: Floats, bounds_B: Longs, kept: Scratch) -> None:
     """Puts the states after all layers (see `stack`) in place of those before them, block by block.
 
     A block is sequences that have together no more than BLOCK tokens, or one.
@@ -837,9 +837,9 @@ class Int8Forward:
         """`wrap` is the tokenizer's."""
         self._backbone, self._kept, self._scratch = backbone, Kept(), _Scratches()
         copies = iter(calibrate(backbone, wrap))
-        layers = [Layer.of(layer, next(copies), next(copies)) for layer in read_layers(backbone)]
+        layers = [Int8Layer.of(layer, next(copies), next(copies)) for layer in read_layers(backbone)]
         self._layer, self._layers = layers[0], stack(layers)
-        self._embedding = Embedding.of(backbone)
+        self._embedding = EmbeddingTables.of(backbone)
         with torch.no_grad():  # compiles the kernels, so that the first row is as fast as the others
             self(Packed.from_lists([wrap([0])]))
 
@@ -867,7 +867,7 @@ class _Scratches(local):
         self._tokens = 0
         self._held: Scratch | None = None
 
-    def get(self, tokens: int, layer: Layer) -> Scratch:
+    def get(self, tokens: int, layer: Int8Layer) -> Scratch:
         """For a block of that many tokens."""
         if self._held is None or tokens > self._tokens:
             self._tokens, self._held = tokens, Scratch.of(tokens, layer)

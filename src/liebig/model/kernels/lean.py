@@ -28,7 +28,7 @@ from liebig.model.attention import attend_qkv, is_short
 from liebig.model.kernels import plain
 
 
-class Weights(NamedTuple):
+class LeanWeights(NamedTuple):
     """The parameters of a layer, as they are trained."""
 
     query: Tensor
@@ -50,17 +50,17 @@ class Weights(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Layer:
+class LeanLayer:
     """A layer's parameters and numbers; the rates of its two dropouts are 0 where it drops nothing."""
 
-    weights: Weights
+    weights: LeanWeights
     heads: int
     scale: float
     eps: tuple[float, float]
     rates: tuple[float, float]
 
 
-def bert(layer: Any) -> Layer:
+def bert(layer: Any) -> LeanLayer:
     """BERT, RoBERTa and ELECTRA: attention, norm, feed-forward, norm."""
     inner, outer, last = layer.attention.self, layer.attention.output, layer.output
     products = (inner.query, inner.key, inner.value), outer.dense, layer.intermediate.dense, last.dense
@@ -69,7 +69,7 @@ def bert(layer: Any) -> Layer:
     return _layer(*products, norms, inner.num_attention_heads, inner.scaling, rates, layer.training)
 
 
-def distilbert(layer: Any) -> Layer:
+def distilbert(layer: Any) -> LeanLayer:
     """DistilBERT: the same under other names, with no dropout after attention."""
     inner, feed = layer.attention, layer.ffn
     products = (inner.q_lin, inner.k_lin, inner.v_lin), inner.out_lin, feed.lin1, feed.lin2
@@ -80,17 +80,17 @@ def distilbert(layer: Any) -> Layer:
 def _layer(
     parts: tuple[Any, Any, Any], close: Any, up: Any, down: Any, norms: tuple[Any, Any],
     heads: int, scale: float, rates: tuple[float, float], training: bool,
-) -> Layer:  # fmt: skip
+) -> LeanLayer:  # fmt: skip
     query, key, value = parts
-    weights = Weights(
+    weights = LeanWeights(
         query.weight, key.weight, value.weight, query.bias, key.bias, value.bias,
         close.weight, close.bias, norms[0].weight, norms[0].bias,
         up.weight, up.bias, down.weight, down.bias, norms[1].weight, norms[1].bias,
     )  # fmt: skip
-    return Layer(weights, heads, scale, (norms[0].eps, norms[1].eps), rates if training else (0.0, 0.0))
+    return LeanLayer(weights, heads, scale, (norms[0].eps, norms[1].eps), rates if training else (0.0, 0.0))
 
 
-Lean = Callable[[Any], Layer]
+Lean = Callable[[Any], LeanLayer]
 LEAN: dict[str, Lean] = {
     "bert": bert,
     "roberta": bert,
@@ -156,7 +156,7 @@ def hooked(module: nn.Module) -> bool:
 
 
 def run_lean(
-    layers: Sequence[Layer],
+    layers: Sequence[LeanLayer],
     x_TD: Tensor,
     route: Mapping[str, Any],
     noise: Tensor | None,
@@ -173,7 +173,7 @@ def run_lean(
     return forward(x_TD, layers, halves(layers, x_TD.dtype), route, noise, wanted, None)
 
 
-def all_weights(layers: Sequence[Layer]) -> list[Tensor]:
+def all_weights(layers: Sequence[LeanLayer]) -> list[Tensor]:
     """The parameters of layers, one after the other."""
     return [weight for layer in layers for weight in layer.weights]
 
@@ -188,7 +188,7 @@ class Halves(NamedTuple):
     down: Tensor
 
 
-def halves(layers: Sequence[Layer], dtype: torch.dtype) -> list[Halves]:
+def halves(layers: Sequence[LeanLayer], dtype: torch.dtype) -> list[Halves]:
     """Those of all layers, by one copy."""
     shapes = [_shapes(layer.weights) for layer in layers]
     sizes = [prod(shape) for some in shapes for shape in some]
@@ -200,7 +200,7 @@ def halves(layers: Sequence[Layer], dtype: torch.dtype) -> list[Halves]:
     return found
 
 
-def _shapes(w: Weights) -> tuple[tuple[int, ...], ...]:
+def _shapes(w: LeanWeights) -> tuple[tuple[int, ...], ...]:
     width = w.query.shape[0]
     return (3 * width, width), (3 * width,), tuple(w.close.shape), tuple(w.up.shape), tuple(w.down.shape)
 
@@ -210,7 +210,7 @@ def _places(half: Halves) -> tuple[Tensor, ...]:
     return *half.qkv.chunk(3), *half.qkv_bias.chunk(3), half.close, half.up, half.down
 
 
-def _products(w: Weights) -> tuple[Tensor, ...]:
+def _products(w: LeanWeights) -> tuple[Tensor, ...]:
     """What products read, in the order in which it is copied."""
     return w.query, w.key, w.value, w.query_bias, w.key_bias, w.value_bias, w.close, w.up, w.down
 
@@ -218,7 +218,7 @@ def _products(w: Weights) -> tuple[Tensor, ...]:
 CHANGED = "weights were changed between the forward pass and its backward pass"
 
 
-def versions(layers: Sequence[Layer]) -> list[int]:
+def versions(layers: Sequence[LeanLayer]) -> list[int]:
     """How often those weights were changed in place that the backward pass reads as they are then."""
     return [
         weight._version
@@ -234,7 +234,7 @@ class Layers(Function):
     def forward(
         ctx: Any,
         x: Tensor,
-        layers: Sequence[Layer],
+        layers: Sequence[LeanLayer],
         route: Mapping[str, Any],
         noise: Tensor | None,
         wanted: tuple[int, ...],
@@ -258,12 +258,12 @@ class Layers(Function):
 
 def forward(
     x: Tensor,
-    layers: Sequence[Layer],
+    layers: Sequence[LeanLayer],
     halves: Sequence[Halves],
     route: Mapping[str, Any],
     noise: Tensor | None,
     wanted: Sequence[int],
-    saved: list[Saved] | None,
+    saved: list[Activations] | None,
 ) -> tuple[Tensor, ...]:
     """The forward pass; what the backward pass needs is put into `saved`, if there will be one."""
     kept = {}
@@ -278,9 +278,9 @@ def forward(
 
 def differentiate(
     grads: Sequence[Tensor | None],
-    layers: Sequence[Layer],
+    layers: Sequence[LeanLayer],
     halves: Sequence[Halves],
-    saved: list[Saved],
+    saved: list[Activations],
     noise: Tensor | None,
     wanted: Sequence[int],
 ) -> tuple[Tensor | None, list[Tensor | None]]:
@@ -293,14 +293,14 @@ def differentiate(
     # From the last layer down. A state that was asked for has a gradient of its own beside that of the layer above.
     for i in range(len(layers) - 1, -1, -1):
         grad, own = _sum(grad, given.get(i + 1)), saved.pop()
-        parts: Sequence[Tensor | None] = [None] * len(Weights._fields)
+        parts: Sequence[Tensor | None] = [None] * len(LeanWeights._fields)
         if grad is not None:
             grad, parts = backward(grad.contiguous(), layers[i], halves[i], own, _own(noise, i))
         found = [*parts, *found]
     return grad, found
 
 
-class Saved(NamedTuple):
+class Activations(NamedTuple):
     """What a layer keeps for its backward pass."""
 
     x: Tensor  # the input
@@ -324,12 +324,12 @@ class Seen(NamedTuple):
 
 def one_forward(
     x: Tensor,
-    layer: Layer,
+    layer: LeanLayer,
     half: Halves,
     route: Mapping[str, Any],
     noise: Tensor | None,
     keep: bool,
-) -> tuple[Tensor, Saved | None]:
+) -> tuple[Tensor, Activations | None]:
     """LayerNorm(x + dropout(attention W + b)) as the middle, then the same of GELU(middle W₁ + b₁) W₂ + b₂."""
     kernels, w = between(x), layer.weights
     qkv = torch.addmm(half.qkv_bias, x, half.qkv.t()).view(x.shape[0], 3, layer.heads, -1)
@@ -346,12 +346,12 @@ def one_forward(
     last, last_kept = kernels.add_norm(
         active @ half.down.t(), w.down_bias, middle, w.down_norm, w.down_shift, *dropped, layer.eps[1], keep
     )
-    return last, Saved(x, seen, kept, middle, wide, active, last_kept) if keep else None
+    return last, Activations(x, seen, kept, middle, wide, active, last_kept) if keep else None
 
 
 def backward(
-    grad: Tensor, layer: Layer, half: Halves, saved: Saved, noise: Tensor | None
-) -> tuple[Tensor, Weights]:
+    grad: Tensor, layer: LeanLayer, half: Halves, saved: Activations, noise: Tensor | None
+) -> tuple[Tensor, LeanWeights]:
     """The gradient of a layer's input, and those of its parameters."""
     kernels, w = between(grad), layer.weights
     # The forward pass backwards: norm, second product, GELU, first product. dx is the gradient along the residual
@@ -375,7 +375,7 @@ def backward(
     dx.addmm_(dqkv, half.qkv)
     norm, shift, bias = sums.to(w.close_norm.dtype).unbind()
     last_norm, last_shift, last_bias = last_sums.to(w.down_norm.dtype).unbind()
-    return dx, Weights(
+    return dx, LeanWeights(
         dquery, dkey, dvalue, query_bias, key_bias, value_bias, dclose, bias, norm, shift,
         dup, dup_bias.to(w.up_bias.dtype), ddown, last_bias, last_norm, last_shift,
     )  # fmt: skip
