@@ -31,7 +31,7 @@ import Stemmer
 from liebig.base import workspace
 from liebig.base.records import Passage
 from liebig.bm25.index import plain
-from liebig.bm25.search import BM25, Settings
+from liebig.bm25.search import BM25, BM25Settings
 from liebig.bm25.update import write_index
 from liebig.measures import parse
 from liebig.measures.answers import accuracy_at, first_match, join, token_matcher
@@ -106,7 +106,7 @@ class Ours:
 
     def index(self) -> None:
         with workspace.stage(self._folder, kind="bm25", recipe={}, inputs={}, resume=False) as stage:
-            write_index(stage, plain(self._passages), Settings())
+            write_index(stage, plain(self._passages), BM25Settings())
         self._index = BM25.open(self._folder)
 
     def search(self, queries: Sequence[str]) -> tuple[Any, Any]:
@@ -211,7 +211,7 @@ def cut(folder: Path) -> Iterator[Passage]:
 def wiki(data: Path, folder: Path, peer: bool) -> float:
     start = time.process_time()
     with workspace.stage(folder / "ours", kind="bm25", recipe={}, inputs={}, resume=False) as stage:
-        write_index(stage, plain(cut(data / "wiki")), Settings())
+        write_index(stage, plain(cut(data / "wiki")), BM25Settings())
     index = BM25.open(folder / "ours")
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(

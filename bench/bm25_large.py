@@ -34,7 +34,7 @@ from liebig.bm25 import kernels
 from liebig.bm25.analysis import Analyzer, Vocabulary
 from liebig.bm25.index import Segment
 from liebig.bm25.kernels import Floats, Int32s, Longs
-from liebig.bm25.search import BM25, Settings
+from liebig.bm25.search import BM25, BM25Settings
 from liebig.collection.lookup import write_strings
 
 NEIGHBOURS = 3  # real passages that a drawn one takes its terms from
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def compare(segment: Segment, questions: list[str], rounds: int) -> float:
-    index = BM25(Settings(), [segment])
+    index = BM25(BM25Settings(), [segment])
     peer = Peer(index, segment)
     sides: dict[str, Callable[[str], Any]] = {
         "ours": lambda question: index.search([question], K),

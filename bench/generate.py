@@ -28,7 +28,7 @@ import torch
 from encode import passages
 from liebig.base.records import Passage
 from liebig.collection.lookup import hash_all
-from liebig.queries.decoding import Engine, Method, passage_keys
+from liebig.queries.decoding import Decoding, Engine, passage_keys
 from liebig.queries.generator import Generator
 
 SHARD = 10_000
@@ -77,7 +77,7 @@ def write(
     generator: Generator,
     engine: Engine,
     asked: Sequence[Passage],
-    method: Method,
+    method: Decoding,
     times: list[float] | None = None,
 ) -> list[str]:
     """Queries from text to text, shard by shard; tokens and texts are made in threads, as in the command."""
@@ -96,7 +96,7 @@ def write(
 
 
 def ours(args: argparse.Namespace, asked: list[Passage], device: torch.device) -> float:
-    precision, method = "bf16" if args.gpu else "fp32", Method(args.count)
+    precision, method = "bf16" if args.gpu else "fp32", Decoding(args.count)
     generator = Generator.load(args.model)
     engine = Engine(generator, device, precision, args.budget)
     write(generator, engine, asked[: 4096 if args.gpu else 4], method)
@@ -143,7 +143,7 @@ def likeliest(
     """How many greedy queries are the same on both sides."""
     peer = plain(generator, model, asked, 64, {"do_sample": False, "num_beams": 1})
     engine = Engine(generator, device, "bf16" if args.gpu else "fp32", args.budget)
-    mine = write(generator, engine, asked, Method(1, top_k=1))
+    mine = write(generator, engine, asked, Decoding(1, top_k=1))
     print(f"greedy queries that are the same: {np.mean([a == b for a, b in zip(mine, peer)]):.4f}")
 
 

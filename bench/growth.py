@@ -364,9 +364,9 @@ def bm25_query(size: int, folder: Path, data: Path) -> Work:
     """NQ's questions, postings in memory."""
     from bm25 import lines
     from bm25_large import draw_segment
-    from liebig.bm25.search import BM25, Settings
+    from liebig.bm25.search import BM25, BM25Settings
 
-    index = BM25(Settings(), [draw_segment(data / "wiki", REAL, size, folder)])
+    index = BM25(BM25Settings(), [draw_segment(data / "wiki", REAL, size, folder)])
     questions = [row["text"] for row in islice(lines(data / "nq" / "test.jsonl.xz"), 200)]
 
     def work() -> None:

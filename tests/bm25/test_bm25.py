@@ -16,7 +16,7 @@ from liebig.base.workspace import Folder
 from liebig.bm25 import kernels, search
 from liebig.bm25.analysis import Analyzer, language_name, stop_words
 from liebig.bm25.index import GeneratedQueries, plain
-from liebig.bm25.search import BM25, Settings
+from liebig.bm25.search import BM25, BM25Settings
 from liebig.bm25.update import write_index
 from liebig.stages.bm25 import BM25Config, run
 from tests.worlds.crafted import rewrite_manifest
@@ -37,7 +37,7 @@ def passages(n, seed=0):
     return [Passage(f"p{i}", text, WORDS[i % len(WORDS)]) for i, text in enumerate(rows)]
 
 
-DEFAULT = Settings()
+DEFAULT = BM25Settings()
 
 
 def build(path, rows, settings=DEFAULT, **options):
@@ -78,7 +78,7 @@ def test_scores_equal_bm25s_to_the_last_digit(tmp_path):
 
 def test_adding_equals_rebuilding_to_the_last_digit(tmp_path):
     rows = passages(400)
-    settings = Settings(title_weight=2.3, body_weight=0.7)
+    settings = BM25Settings(title_weight=2.3, body_weight=0.7)
     whole = build(tmp_path / "whole", rows, settings)
     build(tmp_path / "a", rows[:150], settings)
     build(tmp_path / "b", rows[150:260], settings, base=tmp_path / "a")
@@ -170,7 +170,7 @@ def test_windows_change_nothing(tmp_path, monkeypatch, window, k):
 
 @pytest.mark.parametrize("title_weight", [1.0, 9.0, 1.5])
 def test_tables_change_nothing(tmp_path, monkeypatch, title_weight):
-    index = build(tmp_path / "ix", passages(900), Settings(title_weight=title_weight))
+    index = build(tmp_path / "ix", passages(900), BM25Settings(title_weight=title_weight))
     queries = [*QUERIES, *texts(20, seed=8)]
     expected = found(index, queries)
     monkeypatch.setattr(kernels, "WINDOW", 256)
@@ -192,13 +192,13 @@ def test_k1_and_b_are_chosen_when_searching(tmp_path):
     rows = passages(80)
     build(tmp_path / "a", rows)
     again = BM25.open(tmp_path / "a", k1=1.2, b=0.75)
-    assert found(again, QUERIES) == found(build(tmp_path / "b", rows, Settings(k1=1.2, b=0.75)), QUERIES)
+    assert found(again, QUERIES) == found(build(tmp_path / "b", rows, BM25Settings(k1=1.2, b=0.75)), QUERIES)
 
 
 def test_whole_title_weights_equal_repeated_titles(tmp_path):
     rows = passages(50)
     repeated = [Passage(p.id, f"{p.title} {p.title} {p.title} {p.text}") for p in rows]
-    weighted = build(tmp_path / "a", rows, Settings(title_weight=3))
+    weighted = build(tmp_path / "a", rows, BM25Settings(title_weight=3))
     assert found(weighted, QUERIES) == found(build(tmp_path / "b", repeated), QUERIES)
 
 
@@ -236,7 +236,7 @@ def test_generated_queries_that_are_none_name_the_line(tmp_path):
 )
 def test_other_scripts_find_their_passage(tmp_path, corpus, query, best):
     language = "german" if query.isascii() else "none"
-    index = build(tmp_path / "ix", [Passage(str(i), t) for i, t in enumerate(corpus)], Settings(language))
+    index = build(tmp_path / "ix", [Passage(str(i), t) for i, t in enumerate(corpus)], BM25Settings(language))
     assert index.id(index.search([query], 3).row(0)[0][0]) == str(best)
 
 
@@ -270,7 +270,7 @@ def test_duplicate_ids_are_refused(tmp_path):
 
 
 def test_idf_is_lucenes(tmp_path):
-    index = build(tmp_path / "ix", [Passage("a", "flow"), Passage("b", "jet")], Settings(k1=0))
+    index = build(tmp_path / "ix", [Passage("a", "flow"), Passage("b", "jet")], BM25Settings(k1=0))
     score = index.search(["flow"], 1).scores[0, 0]
     assert score == np.float32(math.log(1 + (2 - 1 + 0.5) / (1 + 0.5)))
 

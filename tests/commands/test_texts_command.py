@@ -92,7 +92,7 @@ def test_any_number_of_processes_and_a_broken_run_give_the_same_bytes(
     monkeypatch.setattr(stage, "PIECE", 300)
     whole = run(collection, tmp_path / "one", processes=1)
     assert run(collection, tmp_path / "two", processes=2) == whole
-    real, calls = stage.Task.make, []
+    real, calls = stage.TextsTask.make, []
 
     def broken(task):
         calls.append(task)
@@ -100,8 +100,8 @@ def test_any_number_of_processes_and_a_broken_run_give_the_same_bytes(
             raise KeyboardInterrupt
         return real(task)
 
-    monkeypatch.setattr(stage.Task, "make", broken)
+    monkeypatch.setattr(stage.TextsTask, "make", broken)
     with pytest.raises(KeyboardInterrupt):
         run(collection, tmp_path / "parts", processes=1)
-    monkeypatch.setattr(stage.Task, "make", real)
+    monkeypatch.setattr(stage.TextsTask, "make", real)
     assert run(collection, tmp_path / "parts", processes=1) == whole

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from liebig.base.errors import DataError, RecipeError
-from liebig.evaluation.comparison import System, beaten, compare_systems, gather, mean_rows
+from liebig.evaluation.comparison import ComparedSystem, beaten, compare_systems, gather, mean_rows
 from liebig.evaluation.scoring import PerQuery
 from tests.worlds.evaluation import BAD, GOOD, beir_folder, run_compare, run_curve, run_evaluate, write_run
 
@@ -52,7 +52,7 @@ def test_systems_have_the_names_of_their_evaluations_where_these_differ(world: P
 
 
 def test_every_pair_is_compared_or_every_system_with_the_baseline() -> None:
-    systems = [System(name, {"RR@10": np.full((1, 4), i / 4)}) for i, name in enumerate("abc")]
+    systems = [ComparedSystem(name, {"RR@10": np.full((1, 4), i / 4)}) for i, name in enumerate("abc")]
     every = compare_systems(systems, 4, test="t", baseline=None, samples=100, seed=0)
     against = compare_systems(systems, 4, test="t", baseline="b", samples=100, seed=0)
     assert [(pair.a, pair.b) for pair in every.pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
@@ -64,9 +64,9 @@ def test_letters_name_the_systems_that_are_significantly_worse() -> None:
     base = rng.random((1, 80))
     noise = rng.normal(0, 0.01, (1, 80))
     systems = [
-        System("low", {"m": base}),
-        System("high", {"m": base + 0.2 + noise}),
-        System("twin", {"m": base + noise}),
+        ComparedSystem("low", {"m": base}),
+        ComparedSystem("high", {"m": base + 0.2 + noise}),
+        ComparedSystem("twin", {"m": base + noise}),
     ]
     found = compare_systems(systems, 80, test="randomisation", baseline=None, samples=999, seed=0)
     assert beaten(found, "m", "high", 0.05) == ["low", "twin"]

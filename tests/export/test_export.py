@@ -10,7 +10,7 @@ import torch
 from liebig.base import workspace
 from liebig.base.errors import DataError, LiebigError, ModelError, RecipeError
 from liebig.commands.export import export
-from liebig.export import Row, Target, databases
+from liebig.export import ExportRow, Target, databases
 from liebig.export.databases import copy_line
 from liebig.export.models import card, difference
 from liebig.indexes import milvus
@@ -56,7 +56,7 @@ def test_pgvector_rows_read_back(built, tmp_path):
 
 
 def test_pgvector_leaves_out_the_character_that_postgresql_refuses():
-    row = Row("a", "a", "t\0t", "x\0", "d", {"k": "v\0"}, np.zeros(1, np.float32))
+    row = ExportRow("a", "a", "t\0t", "x\0", "d", {"k": "v\0"}, np.zeros(1, np.float32))
     assert copy_line(row) == 'a\ta\ttt\tx\td\t{"k": "v"}\t[0]'
 
 

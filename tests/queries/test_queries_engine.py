@@ -12,18 +12,18 @@ from liebig.base import rng
 from liebig.base.errors import ResourceError
 from liebig.collection.lookup import hash_all
 from liebig.queries import sampling as cache
-from liebig.queries.decoding import Engine, Method, by_padded_budget, passage_keys, uniform
-from liebig.queries.generator import Generator, PlainDecoder, Settings, from_encoder
+from liebig.queries.decoding import Decoding, Engine, by_padded_budget, passage_keys, uniform
+from liebig.queries.generator import Generator, GeneratorSettings, PlainDecoder, from_encoder
 from tests.worlds.queries import passage, tokenizer
 
 CPU = torch.device("cpu")
 PASSAGES = [passage(i) for i in range(12)]
 KEYS = passage_keys(5, hash_all(p.id for p in PASSAGES))
 METHODS = [
-    Method(4),
-    Method(1, top_k=1),
-    Method(2, beams=4),
-    Method(3, top_k=None, top_p=1.0, temperature=0.5),
+    Decoding(4),
+    Decoding(1, top_k=1),
+    Decoding(2, beams=4),
+    Decoding(3, top_k=None, top_p=1.0, temperature=0.5),
 ]
 
 
@@ -32,11 +32,11 @@ def generator(request, t5: Path, encoder: Path) -> Generator:
     if request.param == "t5":
         return Generator.load(t5)
     model = from_encoder(encoder, tokenizer(), None, seed=0)
-    return Generator(model, tokenizer(), Settings(passage_length=48, query_length=12))
+    return Generator(model, tokenizer(), GeneratorSettings(passage_length=48, query_length=12))
 
 
 def written(
-    generator: Generator, method: Method, budget: int, plain: bool = False, count: int = len(PASSAGES)
+    generator: Generator, method: Decoding, budget: int, plain: bool = False, count: int = len(PASSAGES)
 ) -> list:
     engine = Engine(generator, CPU, budget=budget)
     if plain:
@@ -60,8 +60,8 @@ def test_our_decoders_write_what_transformers_decoder_writes(generator, method):
 @pytest.mark.parametrize(
     ("method", "told"),
     [
-        (Method(1, top_k=1), {"num_beams": 1}),
-        (Method(3, beams=4), {"num_beams": 4, "num_return_sequences": 3, "early_stopping": False}),
+        (Decoding(1, top_k=1), {"num_beams": 1}),
+        (Decoding(3, beams=4), {"num_beams": 4, "num_return_sequences": 3, "early_stopping": False}),
     ],
     ids=["greedy", "beams"],
 )
@@ -108,14 +108,14 @@ def test_any_other_seq2seq_model_writes_through_transformers_decoder(tmp_path):
         pad_token_id=made.pad, bos_token_id=made.cls, eos_token_id=made.sep, decoder_start_token_id=made.sep,
         forced_eos_token_id=None,
     )  # fmt: skip
-    Generator(BartForConditionalGeneration(config), made, Settings(passage_length=48, query_length=12)).save(
-        tmp_path
-    )
+    Generator(
+        BartForConditionalGeneration(config), made, GeneratorSettings(passage_length=48, query_length=12)
+    ).save(tmp_path)
     generator = Generator.load(tmp_path)
     assert type(generator.decoder) is PlainDecoder
     assert generator.targets(["of"])[0][0] == made.cls  # BART begins with its end, and then its beginning
-    alone = written(generator, Method(3), budget=1)
-    assert written(generator, Method(3), budget=500) == alone
+    alone = written(generator, Decoding(3), budget=1)
+    assert written(generator, Decoding(3), budget=500) == alone
     assert len({tuple(row) for rows in alone for row in rows}) > 12
 
 
@@ -135,9 +135,9 @@ def test_batches_hold_every_passage_once_and_keep_to_their_budget():
 
 def test_rows_beyond_what_a_kernel_can_number_are_divided(t5, monkeypatch):
     generator = Generator.load(t5)
-    expected = written(generator, Method(4), budget=10_000)
+    expected = written(generator, Decoding(4), budget=10_000)
     monkeypatch.setattr(cache, "PRODUCTS", 20)  # 4 heads: 5 rows at once
-    assert written(generator, Method(4), budget=10_000) == expected
+    assert written(generator, Decoding(4), budget=10_000) == expected
 
 
 def test_a_batch_that_does_not_fit_is_halved_and_writes_the_same(t5, monkeypatch):
@@ -150,13 +150,13 @@ def test_a_batch_that_does_not_fit_is_halved_and_writes_the_same(t5, monkeypatch
             raise torch.OutOfMemoryError("as if")
         return batch(self, sources, *rest)
 
-    expected = written(generator, Method(2), budget=10_000)
+    expected = written(generator, Decoding(2), budget=10_000)
     monkeypatch.setattr(Engine, "_batch", small)
-    assert written(generator, Method(2), budget=10_000) == expected
+    assert written(generator, Decoding(2), budget=10_000) == expected
     assert sizes == [12, 6, 3, 3, 6, 3, 3]
     monkeypatch.setattr(Engine, "_batch", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("as if")))
     with pytest.raises(ResourceError, match="one passage does not fit"):
-        written(generator, Method(2), budget=1)
+        written(generator, Decoding(2), budget=1)
 
 
 def test_a_generator_is_saved_and_loaded_with_its_untied_output(t5, tmp_path):
@@ -166,6 +166,6 @@ def test_a_generator_is_saved_and_loaded_with_its_untied_output(t5, tmp_path):
     assert not torch.equal(again.model.lm_head.weight, again.model.shared.weight)
     assert again.settings.labels == ("some, train: 3 pairs",)
     sources = first.sources(PASSAGES)
-    assert Engine(first, CPU).write(sources, KEYS, Method(2)) == Engine(again, CPU).write(
-        sources, KEYS, Method(2)
+    assert Engine(first, CPU).write(sources, KEYS, Decoding(2)) == Engine(again, CPU).write(
+        sources, KEYS, Decoding(2)
     )

@@ -13,7 +13,7 @@ from liebig.base import config as recipes, pipeline
 from liebig.base.errors import DataError, ModelError, RecipeError
 from liebig.model.packed import Packed
 from liebig.queries.consistency import rouge_l
-from liebig.queries.decoding import Engine, Method
+from liebig.queries.decoding import Decoding, Engine
 from liebig.queries.generator import Generator, padded
 from liebig.stages import STAGES
 from liebig.stages.queries_train import GeneratorTraining, QueriesTrainConfig
@@ -38,7 +38,7 @@ def recipe(collection: Path, model: Path, kind: str = "folder", **loop: object) 
 def greedy(folder: Path, n: int) -> list[str]:
     generator = Generator.load(folder)
     sources = generator.sources([passage(i) for i in range(n)])
-    rows = Engine(generator, torch.device("cpu")).write(sources, np.zeros(n, np.uint64), Method(1, top_k=1))
+    rows = Engine(generator, torch.device("cpu")).write(sources, np.zeros(n, np.uint64), Decoding(1, top_k=1))
     return generator.texts([row[0] for row in rows])
 
 

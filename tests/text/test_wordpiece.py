@@ -8,7 +8,7 @@ from tokenizers import AddedToken, Tokenizer as Core, models, normalizers, pre_t
 from liebig.text import tokenizer as tokenizers, wordpiece
 from liebig.text.tokenizer import Tokenizer, TokenizerParts
 from liebig.text.word_cache import Memo, scheme_of
-from liebig.text.wordpiece import Words
+from liebig.text.wordpiece import CompiledWordPiece
 from tests.worlds.texts import NASTY, TEXTS, trained
 
 LETTERS = " aAbZrivestn.,'’-09\n\r\t\x0b\u00a0\u2028[]<>MASK#/éßİ天の\u0301\x00\x7f$_"
@@ -28,7 +28,7 @@ def compiled(core):
     """The kernel in front of a table of words."""
     scheme = scheme_of(core)
     assert scheme is not None
-    return Words(core, Memo(core, scheme))
+    return CompiledWordPiece(core, Memo(core, scheme))
 
 
 def expected(core, texts):
@@ -113,7 +113,7 @@ def test_an_added_token_is_looked_for_in_normalised_text(token):
 @pytest.mark.parametrize("kept", [0, 3, 1000])
 def test_what_is_left_open_whatever_the_table_holds(kept):
     core = trained("wordpiece").core
-    words = Words(core, Memo(core, scheme_of(core), kept))
+    words = CompiledWordPiece(core, Memo(core, scheme_of(core), kept))
     several = [
         "river é river",
         "é " * 3 + "é" * 50,
@@ -128,9 +128,11 @@ def test_what_is_left_open_whatever_the_table_holds(kept):
 @pytest.mark.parametrize("part", [1, 20, 1000])
 def test_texts_go_through_it_in_parts(part, monkeypatch):
     core, sizes = trained("wordpiece").core, []
-    real = Words._encode
+    real = CompiledWordPiece._encode
     monkeypatch.setattr(wordpiece, "PART", part)
-    monkeypatch.setattr(Words, "_encode", lambda self, texts: sizes.append(len(texts)) or real(self, texts))
+    monkeypatch.setattr(
+        CompiledWordPiece, "_encode", lambda self, texts: sizes.append(len(texts)) or real(self, texts)
+    )
     several = ["river", "", "stone é bread", "x" * 50, "", "a"]
     assert compiled(core).encode(several).to_lists() == expected(core, several)
     assert sizes == {1: [2, 1, 2, 1], 20: [3, 3], 1000: [6]}[part]
@@ -160,8 +162,10 @@ def test_added_tokens_are_left_to_the_library():
 def test_much_text_is_cut_by_the_kernel(kind, monkeypatch):
     tokenizer = Tokenizer(TokenizerParts.named(trained(kind).core, 512))
     plain, used = tokenizer.encode_packed(TEXTS), []
-    real = Words.encode
-    monkeypatch.setattr(Words, "encode", lambda self, texts: used.append(len(texts)) or real(self, texts))
+    real = CompiledWordPiece.encode
+    monkeypatch.setattr(
+        CompiledWordPiece, "encode", lambda self, texts: used.append(len(texts)) or real(self, texts)
+    )
     some = sum(map(len, TEXTS[1:]))
     monkeypatch.setattr(tokenizers, "MANY", sum(map(len, TEXTS)))
     monkeypatch.setattr(tokenizers, "SOME", some)  # once the kernel is there, less text is enough
@@ -178,6 +182,6 @@ def test_much_text_is_cut_by_the_kernel(kind, monkeypatch):
 def test_without_numba_words_are_looked_up(monkeypatch):
     monkeypatch.setattr(tokenizers, "HAS_NUMBA", False)
     monkeypatch.setattr(tokenizers, "MANY", 0)
-    monkeypatch.setattr(tokenizers, "Words", None)
+    monkeypatch.setattr(tokenizers, "CompiledWordPiece", None)
     tokenizer = Tokenizer(TokenizerParts.named(trained("wordpiece").core, 512))
     assert tokenizer.encode_batch(TEXTS) == expected(tokenizer.core, TEXTS)

@@ -11,7 +11,7 @@ import torch
 from liebig.base.records import Passage
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
-from liebig.queries.generator import Generator, Settings
+from liebig.queries.generator import Generator, GeneratorSettings
 from liebig.text.tokenizer import Tokenizer
 
 PLACES = ["Oslo", "Lima", "Cairo", "Kyoto", "Quebec", "Turin", "Accra", "Perth", "Riga", "Dakar"]
@@ -63,7 +63,7 @@ def make_t5(folder: Path, seed: int = 1, **changes: object) -> Path:
     model = T5ForConditionalGeneration(config).eval()
     model.config.tie_word_embeddings = False
     model.lm_head.weight = torch.nn.Parameter(torch.randn(made.vocab_size, 32) * 0.4)
-    Generator(model, made, Settings(prefix="ask: ", passage_length=48, query_length=12)).save(folder)
+    Generator(model, made, GeneratorSettings(prefix="ask: ", passage_length=48, query_length=12)).save(folder)
     return folder
 
 

@@ -179,7 +179,7 @@ class TermTable(dict[str, int]):
 
 
 @dataclass(frozen=True)
-class Settings:
+class BM25Settings:
     """How texts become terms, the weight of a term in each field, and BM25's two parameters."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -206,7 +206,7 @@ class BM25File(FileModel, extra="forbid"):
     """`bm25.json`."""
 
     format: Literal[1]
-    settings: Settings
+    settings: BM25Settings
     segments: tuple[Annotated[str, Field(pattern="^[0-9]+$")], ...]
 
 
@@ -219,7 +219,7 @@ class BM25:
     print(index.passage(numbers[0]).text)
     """
 
-    def __init__(self, settings: Settings, segments: Sequence[Segment]) -> None:
+    def __init__(self, settings: BM25Settings, segments: Sequence[Segment]) -> None:
         self.settings, self.segments = settings, tuple(segments)
         self.starts = np.cumsum([0, *(len(segment) for segment in segments)])
         self._lock = Lock()

@@ -29,7 +29,7 @@ from liebig.base.errors import DataError
 from liebig.base.workspace import Folder
 from liebig.bm25.index import SEGMENT_WORDS, PassageWithQueries, Segment, write_segments
 from liebig.bm25.kernels import Longs, copy_postings, count_live
-from liebig.bm25.search import BM25, FORMAT, SUMMARY, Settings, open_segments
+from liebig.bm25.search import BM25, FORMAT, SUMMARY, BM25Settings, open_segments
 from liebig.collection.lookup import index_ids, read_strings, write_strings
 
 MOST_SEGMENTS = 8  # more are merged into one
@@ -38,7 +38,7 @@ MOST_SEGMENTS = 8  # more are merged into one
 def write_index(
     folder: Folder,
     passages: Iterable[PassageWithQueries],
-    settings: Settings,
+    settings: BM25Settings,
     *,
     texts: bool = True,
     words: int = SEGMENT_WORDS,
@@ -62,7 +62,7 @@ def write_index(
     return unknown
 
 
-def settings_of(base: Path) -> Settings:
+def settings_of(base: Path) -> BM25Settings:
     """The settings of an existing index."""
     return BM25.open(base, hashes=False).settings
 

@@ -67,7 +67,7 @@ Test = Literal["randomisation", "t"]
 
 
 @dataclass(frozen=True, eq=False)
-class System:
+class ComparedSystem:
     """A system by name, with the values of its runs: seeds × queries, by measure."""
 
     name: str
@@ -102,7 +102,7 @@ class TaskComparison:
 
 def gather(
     names: Sequence[str], runs: Iterable[PerQuery], asked: Sequence[str] = ()
-) -> tuple[list[System], int]:
+) -> tuple[list[ComparedSystem], int]:
     """Runs put together by name; all must have the same queries and the measures asked for, or one in common."""
     listed = list(runs)
     queries, measures = (
@@ -127,7 +127,7 @@ def gather(
     for name, per_query in zip(names, listed):
         by_name.setdefault(name, []).append(per_query)
     systems = [
-        System(name, {m: np.stack([r.of(m) for r in found]) for m in measures})
+        ComparedSystem(name, {m: np.stack([r.of(m) for r in found]) for m in measures})
         for name, found in by_name.items()
     ]
     return systems, len(queries)
@@ -138,7 +138,13 @@ def _asked(queries: Sequence[str]) -> str:
 
 
 def compare_systems(
-    systems: Sequence[System], queries: int, *, test: Test, baseline: str | None, samples: int, seed: int
+    systems: Sequence[ComparedSystem],
+    queries: int,
+    *,
+    test: Test,
+    baseline: str | None,
+    samples: int,
+    seed: int,
 ) -> TaskComparison:
     """All pairs, or all against the baseline."""
     by_name = {system.name: system for system in systems}

@@ -24,7 +24,7 @@ ROWS = 2048  # vectors read at once
 
 
 @dataclass(frozen=True)
-class Row:
+class ExportRow:
     """A vector and what it stands for; several rows of one passage where a passage has several vectors."""
 
     id: str
@@ -83,7 +83,7 @@ class Target:
             raise DataError("these vectors are already in Milvus", file=path, fix="export them from there")
         return Vectors.read(path)
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[ExportRow]:
         """Passages with their vectors, in the order of the index."""
         collection = Collection(self.folder / self._retriever().collection)
         has_documents, pieces = collection.has("documents"), self.pieces
@@ -94,7 +94,7 @@ class Target:
                 metadata: Mapping[str, str] = {}
                 if has_documents and passage.doc:
                     metadata = collection.document(passage.doc).metadata
-                yield Row(id, owner, passage.title, passage.text, passage.doc, metadata, vector)
+                yield ExportRow(id, owner, passage.title, passage.text, passage.doc, metadata, vector)
 
     @property
     def pieces(self) -> bool:

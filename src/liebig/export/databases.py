@@ -20,7 +20,7 @@ import numpy as np
 
 from liebig.base.errors import DataError, LiebigError
 from liebig.base.progress import counted, track
-from liebig.export import Row, Target
+from liebig.export import ExportRow, Target
 from liebig.formats.output import json_line, write_lines
 from liebig.formats.rows import arrow_package
 from liebig.indexes.milvus import connect, disconnect
@@ -77,7 +77,7 @@ def copy_lines(target: Target) -> Iterator[str]:
     return (copy_line(row) for row in track(target.rows(), "export", unit="rows"))
 
 
-def copy_line(row: Row) -> str:
+def copy_line(row: ExportRow) -> str:
     """One row."""
     metadata = json.dumps(dict(row.metadata), ensure_ascii=False).replace("\\u0000", "")
     vector = "[" + ",".join(f"{number:.8g}" for number in row.vector.tolist()) + "]"
@@ -128,7 +128,7 @@ done
 """
 
 
-def bulk_lines(index: str, row: Row) -> tuple[str, str]:
+def bulk_lines(index: str, row: ExportRow) -> tuple[str, str]:
     """The two lines of a row."""
     fields = {"passage": row.passage, "title": row.title, "text": row.text, "doc": row.doc}
     vector = [float(f"{number:.8g}") for number in row.vector.tolist()]
@@ -136,7 +136,7 @@ def bulk_lines(index: str, row: Row) -> tuple[str, str]:
     return json_line(action), json_line({**fields, "metadata": dict(row.metadata), "vector": vector})
 
 
-def _write_bulk(path: Path, index: str, rows: Iterable[Row]) -> int:
+def _write_bulk(path: Path, index: str, rows: Iterable[ExportRow]) -> int:
     count = 0
     for number, lines in enumerate(_bulk_parts(index, rows)):
         (path / f"bulk-{number:05d}.ndjson").write_bytes(b"".join(lines))
@@ -144,7 +144,7 @@ def _write_bulk(path: Path, index: str, rows: Iterable[Row]) -> int:
     return count
 
 
-def _bulk_parts(index: str, rows: Iterable[Row]) -> Iterator[list[bytes]]:
+def _bulk_parts(index: str, rows: Iterable[ExportRow]) -> Iterator[list[bytes]]:
     """Rows as bytes, in parts that fit one request."""
     part: list[bytes] = []
     size = 0
@@ -225,7 +225,7 @@ def _create(client: Any, name: str, width: int) -> None:
     client.create_collection(name, schema=schema, index_params=indexes)
 
 
-def _fill(client: Any, name: str, rows: Iterable[Row]) -> int:
+def _fill(client: Any, name: str, rows: Iterable[ExportRow]) -> int:
     count = 0
     for batch in _batches(rows):
         client.insert(name, [_entity(row) for row in batch])
@@ -233,13 +233,13 @@ def _fill(client: Any, name: str, rows: Iterable[Row]) -> int:
     return count
 
 
-def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
+def _batches(rows: Iterable[ExportRow]) -> Iterator[list[ExportRow]]:
     rest = iter(rows)
     while batch := list(islice(rest, ROWS_AT_ONCE)):
         yield batch
 
 
-def _entity(row: Row) -> dict[str, Any]:
+def _entity(row: ExportRow) -> dict[str, Any]:
     values = {"id": row.id, "passage": row.passage, "title": row.title, "doc": row.doc, "text": row.text}
     for field, value in values.items():
         if len(value.encode()) > MILVUS_BYTES[field]:
@@ -276,7 +276,7 @@ def to_parquet(target: Target, path: Path, name: str) -> str:
     return f"{counted(count, 'rows')} in {file}, which pandas, DuckDB, Polars and LanceDB read as it is"
 
 
-def _table(arrow: Any, schema: Any, rows: Sequence[Row], width: int) -> Any:
+def _table(arrow: Any, schema: Any, rows: Sequence[ExportRow], width: int) -> Any:
     columns = [[getattr(row, name) for row in rows] for name in ("id", "passage", "title", "text", "doc")]
     columns.append([json.dumps(dict(row.metadata), ensure_ascii=False) for row in rows])
     numbers = np.concatenate([row.vector.astype(np.float32, copy=False) for row in rows])

@@ -40,7 +40,7 @@ HEADROOM = (
 
 
 @dataclass(frozen=True)
-class Setting:
+class FaissSetting:
     """How to search: nprobe lists or ef candidates (`effort`), and proposals scored per hit.
 
     `length` is the length that every vector is lifted to; 0 where vectors are not lifted.
@@ -55,7 +55,7 @@ class Setting:
 class FaissFile(IndexFile):
     """`index.json` of a FAISS index."""
 
-    setting: Setting
+    setting: FaissSetting
     recall: Recall | None
 
 
@@ -80,7 +80,7 @@ class FaissIndex(Index):
 
     kind = "faiss"
 
-    def __init__(self, vectors: ExactIndex, structure: Any, setting: Setting) -> None:
+    def __init__(self, vectors: ExactIndex, structure: Any, setting: FaissSetting) -> None:
         self.exact, self._structure, self.setting = vectors, structure, setting
         self.width, self.about = vectors.width, vectors.about
 
@@ -105,7 +105,7 @@ class FaissIndex(Index):
         factory = suggest(len(vectors), vectors.width) if factory == "auto" else factory
         length = HEADROOM * _longest(vectors) if _is_graph(factory) else 0.0
         structure = _make(vectors.width, factory, lifted=length > 0)
-        index = cls(vectors, structure, Setting(factory, 0, rescore or default_rescore(factory), length))
+        index = cls(vectors, structure, FaissSetting(factory, 0, rescore or default_rescore(factory), length))
         if not structure.is_trained:
             size = max(LEAST_SAMPLE, PER_LIST * _lists(structure))
             _train(structure, lift(_sample(vectors, size, seed), length), factory)

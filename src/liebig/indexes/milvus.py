@@ -40,7 +40,7 @@ BATCH = 2048  # ids of one question, queries of one search
 
 
 @dataclass(frozen=True)
-class Setting:
+class MilvusSetting:
     """Where the collection is, and how it is indexed and searched."""
 
     uri: str | None
@@ -55,7 +55,7 @@ class Setting:
 class MilvusFile(IndexFile):
     """`index.json` of a Milvus collection."""
 
-    setting: Setting
+    setting: MilvusSetting
     about: VectorsAbout
     recall: Recall | None
 
@@ -87,7 +87,7 @@ class MilvusIndex(Index):
 
     kind = "milvus"
 
-    def __init__(self, setting: Setting, about: Mapping[str, Any], files: Path | None = None) -> None:
+    def __init__(self, setting: MilvusSetting, about: Mapping[str, Any], files: Path | None = None) -> None:
         self.setting, self.about, self.width = setting, about, setting.width
         self._names: dict[int, str] = {}
         self._home = scratch_folder("liebig-milvus-") if setting.uri is None else None
@@ -117,7 +117,7 @@ class MilvusIndex(Index):
                 f"the embedded Milvus has no index type {config.index!r}",
                 fix=f"use one of {', '.join(EMBEDDED)}, or the uri of a server that has it",
             )
-        setting = Setting(
+        setting = MilvusSetting(
             config.uri, config.collection, width, config.index, config.parameters, config.search
         )
         made = cls(setting, about or {})

@@ -34,7 +34,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)
-class Method:
+class Decoding:
     """How queries are chosen: `beams` 0 samples, or is greedy where `top_k` is 1."""
 
     count: int = 5
@@ -70,7 +70,9 @@ class Engine:
         self.encoder = self.model.get_encoder()
         self.decoder = generator.decoder
 
-    def write(self, sources: Sequence[Sequence[int]], keys: NDArray[np.uint64], method: Method) -> list[Any]:
+    def write(
+        self, sources: Sequence[Sequence[int]], keys: NDArray[np.uint64], method: Decoding
+    ) -> list[Any]:
         """C lists of tokens for each source, ends left out; `keys` holds the random key of each source."""
         found: list[Any] = [None] * len(sources)
         lengths = np.array([len(source) for source in sources], np.int64)
@@ -81,7 +83,7 @@ class Engine:
         return found
 
     def _fitting(
-        self, sources: Sequence[Sequence[int]], some: NDArray[np.int64], keys: Any, method: Method
+        self, sources: Sequence[Sequence[int]], some: NDArray[np.int64], keys: Any, method: Decoding
     ) -> list[Any]:
         """One batch, in halves if memory does not suffice."""
         try:
@@ -98,7 +100,9 @@ class Engine:
             row for part in (some[:half], some[half:]) for row in self._fitting(sources, part, keys, method)
         ]
 
-    def _batch(self, sources: Sequence[Sequence[int]], keys: NDArray[np.uint64], method: Method) -> list[Any]:
+    def _batch(
+        self, sources: Sequence[Sequence[int]], keys: NDArray[np.uint64], method: Decoding
+    ) -> list[Any]:
         marks = self.generator.marks
         memory = self.decoder.remember(*self._encode(sources))
         if method.beams:

@@ -41,7 +41,7 @@ class TemporaryFailure(Exception):
 
 
 @dataclass
-class Pace:
+class RateLimit:
     """At most this many requests per minute, over all threads."""
 
     per_minute: float | None
@@ -69,7 +69,7 @@ class Client:
     timeout: float
     retries: int
     wait: float
-    pace: Pace
+    pace: RateLimit
     stopped: Event = field(default_factory=Event)
 
     def ask(self, prompt: str) -> str:

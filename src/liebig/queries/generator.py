@@ -332,7 +332,7 @@ SETTINGS = "generator.json"
 
 
 @dataclass(frozen=True)
-class Settings:
+class GeneratorSettings:
     """How texts become sequences; `labels` says which human labels the model has seen, for every table it enters."""
 
     prefix: str = ""
@@ -348,13 +348,13 @@ class Generator:
 
     model: Any
     tokenizer: Tokenizer
-    settings: Settings = field(default_factory=Settings)
+    settings: GeneratorSettings = field(default_factory=GeneratorSettings)
 
     @classmethod
     def load(cls, folder: Path) -> Generator:
         """From a folder of transformers; without generator.json the settings are the defaults."""
         path = folder / SETTINGS
-        settings = read_model_file(path, Settings) if path.is_file() else Settings()
+        settings = read_model_file(path, GeneratorSettings) if path.is_file() else GeneratorSettings()
         return cls(load_seq2seq(folder), Tokenizer.from_folder(folder), settings)
 
     def save(self, folder: Path) -> None:

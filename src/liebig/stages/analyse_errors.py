@@ -178,7 +178,7 @@ DEPTH = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class ComparedRun:
     """One of the two systems: its value for each query, and what it found."""
 
     values: NDArray[np.float64]
@@ -212,7 +212,7 @@ def compare_runs(
     return groups, [shown[i] for i in wins], [shown[i] for i in losses]
 
 
-def _side(task: Task, file: Path, measure: str) -> Side:
+def _side(task: Task, file: Path, measure: str) -> ComparedRun:
     exclude = task.suite.exclude_self if task.suite else False
     scored = score_run(
         task,
@@ -225,10 +225,10 @@ def _side(task: Task, file: Path, measure: str) -> Side:
     ranked = ranked_in(file, DEPTH, scored.per_query.queries)
     if exclude:
         ranked = {query: [name for name in ids if name != query] for query, ids in ranked.items()}
-    return Side(scored.per_query.values[:, 0], ranked)
+    return ComparedRun(scored.per_query.values[:, 0], ranked)
 
 
-def _relevant(task: Task, query: str, a: Side, b: Side) -> str:
+def _relevant(task: Task, query: str, a: ComparedRun, b: ComparedRun) -> str:
     """The relevant passage that either of them found best."""
     assert task.judgements is not None
     places = [{name: rank for rank, name in enumerate(side.ranked.get(query, ()))} for side in (a, b)]
@@ -245,7 +245,9 @@ def _texts(task: Task, wanted: set[str]) -> dict[str, str]:
     return dict.fromkeys(wanted, "") | found
 
 
-def _example(task: Task, i: int, relevant: str, a: Side, b: Side, texts: Mapping[str, str]) -> Example:
+def _example(
+    task: Task, i: int, relevant: str, a: ComparedRun, b: ComparedRun, texts: Mapping[str, str]
+) -> Example:
     assert task.judgements is not None
     query = task.queries[task.judgements.queries[i]]
     return Example(

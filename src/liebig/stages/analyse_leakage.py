@@ -62,7 +62,7 @@ class Checker:
         for word in self._words:
             self._vocabulary.setdefault(word, len(self._vocabulary))
         numbers = np.array([self._vocabulary[word] for word in self._words], dtype=np.int64)
-        self._tables = [_Table(numbers, size, found) for size, found in sorted(runs.items())]
+        self._tables = [_RunTable(numbers, size, found) for size, found in sorted(runs.items())]
         self._where: dict[int, tuple[str, int, int]] = {}
 
     def read(self, document: str, text: str) -> None:
@@ -85,7 +85,7 @@ class Checker:
         return sorted(found, key=lambda leak: (-leak.share, leak.name))
 
 
-class _Table:
+class _RunTable:
     """The runs of one length, sorted by hash."""
 
     def __init__(self, numbers: Longs, size: int, runs: Sequence[tuple[int, int]]) -> None:

@@ -15,7 +15,7 @@ from liebig.base.progress import Progress, track
 from liebig.base.workspace import Folder
 from liebig.bm25.analysis import language_name
 from liebig.bm25.index import GeneratedQueries, PassageWithQueries, plain
-from liebig.bm25.search import Settings
+from liebig.bm25.search import BM25Settings
 from liebig.bm25.update import settings_of, write_index
 from liebig.collection import Collection
 from liebig.indexes.base import ChangeConfig
@@ -84,8 +84,8 @@ def run(config: BM25Config, folder: Folder) -> None:
     _report(unknown, generated)
 
 
-def _settings(config: BM25Config) -> Settings:
-    return Settings(
+def _settings(config: BM25Config) -> BM25Settings:
+    return BM25Settings(
         language=language_name(config.language),
         stop_words=config.stop_words,
         title_weight=config.title_weight,
@@ -96,7 +96,7 @@ def _settings(config: BM25Config) -> Settings:
     )
 
 
-def _kept(config: BM25Config, settings: Settings) -> Settings:
+def _kept(config: BM25Config, settings: BM25Settings) -> BM25Settings:
     """The settings of the index to add to; a recipe that sets others is refused."""
     for name, value in asdict(_settings(config)).items():
         kept = getattr(settings, name)

@@ -293,7 +293,7 @@ def run(config: EncodeConfig, folder: Folder) -> None:
     precision = cast(Precision, (folder.path / PARTS / PRECISION).read_text(encoding="ascii"))
     embedder = load(config, world.device if config.device is None else config.device, precision)
     (folder.path / SHARDS).mkdir(parents=True, exist_ok=True)
-    shards = Shards(folder.path, config.shard, world)
+    shards = VectorShards(folder.path, config.shard, world)
     with computing_threads(config.threads):
         _encode(embedder, config, shards)
     total = world.largest(shards.count)
@@ -357,7 +357,7 @@ def layout_of(config: EncodeConfig, embedder: Embedder) -> RoleLayout:
     return embedder.encoder.layout_for(ROLES[config.what], config.prompt)
 
 
-class Shards:
+class VectorShards:
     """Which texts are this process's to encode; `count` is the number of shards of all processes, once all are read."""
 
     def __init__(self, path: Path, size: int, world: World) -> None:
@@ -420,7 +420,7 @@ def _cut(shard: Path) -> Cut:
     return Cut(*ShardFile.read(shard).cut)
 
 
-def _encode(embedder: Embedder, config: EncodeConfig, shards: Shards) -> None:
+def _encode(embedder: Embedder, config: EncodeConfig, shards: VectorShards) -> None:
     """Encode this process's shards; each is written beside the next one's computation."""
     tokenizer, layout = embedder.encoder.tokenizer, layout_of(config, embedder)
     if config.source is None:
@@ -510,7 +510,7 @@ def _plan(config: EncodeConfig, embedder: Embedder, layout: RoleLayout) -> Encod
 
 
 def _by_shard(
-    windows: Iterable[WindowVectors], shards: Shards, width: int
+    windows: Iterable[WindowVectors], shards: VectorShards, width: int
 ) -> Iterator[tuple[Path, WindowVectors, bool]]:
     """Windows put together to shards (True), and what is done of one that takes long to its parts (False)."""
     parts: list[WindowVectors] = []

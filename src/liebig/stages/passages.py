@@ -44,24 +44,24 @@ class PassagesConfig(Config):
     )
 
 
-class Piece(NamedTuple):
+class HeadedPassage(NamedTuple):
     """A passage, and the heading it stands under."""
 
     passage: Passage
     heading: str
 
 
-def cut(document: Document, cutter: Cutter) -> Iterator[Piece]:
+def cut(document: Document, cutter: Cutter) -> Iterator[HeadedPassage]:
     """The passages of a document, section by section; one whose text is empty is its title."""
     number = 0
     pieces = cutter([Text(section.paragraphs) for section in document.sections])
     for section, texts in zip(document.sections, pieces):
         for text in texts:
             passage = Passage(f"{document.id}-{number}", text, document.title, document.id)
-            yield Piece(passage, section.heading)
+            yield HeadedPassage(passage, section.heading)
             number += 1
     if number == 0 and document.title.strip():
-        yield Piece(Passage(f"{document.id}-0", document.title, "", document.id), "")
+        yield HeadedPassage(Passage(f"{document.id}-0", document.title, "", document.id), "")
 
 
 def cut_collection(source: Collection, cutter: Cutter, out: Path) -> None:
@@ -91,7 +91,7 @@ def cut_collection(source: Collection, cutter: Cutter, out: Path) -> None:
         raise DataError("it contains no text", file=source.path, fix="look at it with liebig init")
 
 
-def _section_lines(pieces: list[Piece]) -> Iterator[str]:
+def _section_lines(pieces: list[HeadedPassage]) -> Iterator[str]:
     """A line for each headed section: its heading and the ids of its passages."""
     for heading, group in groupby(pieces, key=lambda piece: piece.heading):
         if heading:

@@ -32,7 +32,7 @@ from liebig.collection.lookup import hash_all
 from liebig.formats.output import json_line, tab_line
 from liebig.queries import endpoint
 from liebig.queries.consistency import Keeps, Named, by_bm25, by_run, clean, query_id
-from liebig.queries.decoding import Engine, Method, passage_keys
+from liebig.queries.decoding import Decoding, Engine, passage_keys
 from liebig.queries.generator import Generator
 from liebig.queries.labelled_pairs import GENERATION, draw, labels_of
 from liebig.train.distributed import World, joined
@@ -59,7 +59,7 @@ class Writer:
 
 
 @dataclass(frozen=True)
-class Shards:
+class QueryShards:
     """Where shards lie, how large they are, and what is done to their queries."""
 
     folder: Path
@@ -165,8 +165,8 @@ class SampleMethod(Config):
     )
     temperature: float = Field(default=1.0, gt=0, description="Temperature: scores are divided by it.")
 
-    def method(self, count: int) -> Method:
-        return Method(count, self.top_k, self.top_p, self.temperature)
+    def method(self, count: int) -> Decoding:
+        return Decoding(count, self.top_k, self.top_p, self.temperature)
 
 
 class GreedyMethod(Config):
@@ -174,10 +174,10 @@ class GreedyMethod(Config):
 
     kind: Literal["greedy"] = "greedy"
 
-    def method(self, count: int) -> Method:
+    def method(self, count: int) -> Decoding:
         if count > 1:
             raise ValueError("greedy search writes one query per passage: set count = 1, or sample")
-        return Method(count, top_k=1)
+        return Decoding(count, top_k=1)
 
 
 class BeamMethod(Config):
@@ -189,10 +189,10 @@ class BeamMethod(Config):
         default=1.0, description="Length penalty: the log probability is divided by this power of the length."
     )
 
-    def method(self, count: int) -> Method:
+    def method(self, count: int) -> Decoding:
         if count > self.beams:
             raise ValueError(f"{self.beams} beams cannot give {count} queries: use more beams")
-        return Method(count, beams=self.beams, penalty=self.penalty)
+        return Decoding(count, beams=self.beams, penalty=self.penalty)
 
 
 MethodConfig = Annotated[SampleMethod | GreedyMethod | BeamMethod, Field(discriminator="kind")]
@@ -331,7 +331,7 @@ class EndpointSource(SourceConfig):
             timeout=self.timeout,
             retries=self.retries,
             wait=self.wait,
-            pace=endpoint.Pace(self.per_minute),
+            pace=endpoint.RateLimit(self.per_minute),
         )
         return Writer(endpoint.journalled(client, self._prompts(config), self.workers)), {"model": self.model}
 
@@ -429,7 +429,7 @@ def run(config: QueriesGenerateConfig, folder: Folder) -> None:
     with joined(cpu=config.device == "cpu" or not config.source.on_device) as world:
         world.barrier()  # the first process has prepared the folder
         keeps = None if config.filter is None else config.filter.keeps()
-        shards = Shards(folder.path / SHARDS, config.shard, world, keeps, config.duplicates)
+        shards = QueryShards(folder.path / SHARDS, config.shard, world, keeps, config.duplicates)
         writer, about = config.source.writer(config, world)
         shards.make(chosen(config), writer, _total(config) // world.size)
         world.barrier()
@@ -487,7 +487,9 @@ def _key(path: Path | None) -> str | None:
     return path.read_text(encoding="utf-8").strip()
 
 
-def _finish(config: QueriesGenerateConfig, folder: Folder, shards: Shards, about: dict[str, Any]) -> None:
+def _finish(
+    config: QueriesGenerateConfig, folder: Folder, shards: QueryShards, about: dict[str, Any]
+) -> None:
     """The collection, from all shards."""
     counts: Counter[str] = Counter()
     path = folder.path

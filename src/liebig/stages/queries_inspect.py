@@ -34,7 +34,7 @@ border-bottom:1px solid #ccc}td.number{text-align:right}mark{background:#fdeeb5}
 """
 
 
-def page(rows: Sequence[Row], shown: Sequence[PassageExample]) -> str:
+def page(rows: Sequence[QuerySummary], shown: Sequence[PassageExample]) -> str:
     """One self-contained HTML page."""
     body = f"<h1>Generated queries</h1>{_table(rows)}<h2>{len(shown)} passages, drawn at random</h2>"
     head = "".join(f"<th>{escape(row.name)}</th>" for row in rows)
@@ -46,7 +46,7 @@ def page(rows: Sequence[Row], shown: Sequence[PassageExample]) -> str:
     )
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _table(rows: Sequence[QuerySummary]) -> str:
     names = ["queries", "labels behind them", "passages", "queries", "words", "overlap", "repeated"]
     head = "".join(f"<th>{escape(name)}</th>" for name in [*names, *rows[0].found])
     lines = []
@@ -85,7 +85,7 @@ STOP = frozenset(
 
 
 @dataclass(frozen=True)
-class Row:
+class QuerySummary:
     """What was counted in one folder."""
 
     name: str
@@ -124,7 +124,7 @@ def queries_of(path: Path, split: str) -> dict[str, list[str]]:
 
 def measure(
     path: Path, queries: Sequence[Sequence[str]], passages: Sequence[Passage], finder: Finder | None
-) -> Row:
+) -> QuerySummary:
     """Counts of one folder, over the passages drawn."""
     flat = [(text, passage) for some, passage in zip(queries, passages) for text in some]
     texts = [text for text, _ in flat]
@@ -134,7 +134,7 @@ def measure(
         found = {f"found@{k}": share(ranks, k) for k in CUTS}
     alike = [tuple(words(text)) for text in texts]
     repeated = 1 - len(set(alike)) / len(alike)
-    return Row(
+    return QuerySummary(
         name=path.name if path.name not in ("generated", "queries") else f"{path.parent.name}/{path.name}",
         labels=_labels(path),
         passages=len(passages),
@@ -159,7 +159,7 @@ def _labels(path: Path) -> str:
     return "; ".join(labels_of(path)) or "none known"
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[QuerySummary]) -> str:
     """The counts as a Markdown table."""
     cuts = list(rows[0].found)
     head = ["queries", "labels behind them", "passages", "queries", "words", "overlap", "repeated", *cuts]
@@ -171,7 +171,7 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def examples(rows: Sequence[Row], shown: Sequence[PassageExample]) -> str:
+def examples(rows: Sequence[QuerySummary], shown: Sequence[PassageExample]) -> str:
     """The passages drawn with their queries, as Markdown."""
     parts = []
     for one in shown:

@@ -19,7 +19,7 @@ from liebig.base.workspace import Folder
 from liebig.collection.lookup import hash_all
 from liebig.methods.samplers import random_batches
 from liebig.queries.consistency import Finder, rouge_l, share
-from liebig.queries.decoding import Engine, Method, passage_keys
+from liebig.queries.decoding import Decoding, Engine, passage_keys
 from liebig.queries.generator import Generator, GeneratorBatches, GeneratorObjective, from_encoder
 from liebig.queries.labelled_pairs import LabelledPassage, draw, read_labelled_passages
 from liebig.text.tokenizer import Tokenizer
@@ -205,7 +205,7 @@ class HeldOutEvaluation:
         self._device = world.device
 
     def __call__(self, objective: Objective) -> Mapping[str, float]:
-        likeliest, sampled = self._generate(Method(1, top_k=1)), self._generate(Method(1))
+        likeliest, sampled = self._generate(Decoding(1, top_k=1)), self._generate(Decoding(1))
         scores = [rouge_l(text, one.queries) for text, one in zip(likeliest, self._held)]
         measured = {"rouge-l": float(np.mean(scores))}
         if self._finder is not None:
@@ -213,7 +213,7 @@ class HeldOutEvaluation:
             measured[f"found@{self._k}"] = share(ranks, self._k)
         return measured
 
-    def _generate(self, method: Method) -> list[str]:
+    def _generate(self, method: Decoding) -> list[str]:
         rows = Engine(self._generator, self._device).write(self._sources, self._keys, method)
         return self._generator.texts([row[0] for row in rows])
 

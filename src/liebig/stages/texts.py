@@ -86,10 +86,12 @@ def run(config: TextsConfig, folder: Folder) -> None:
     parts = folder.path / PARTS
     parts.mkdir(exist_ok=True)
     pieces = cut(config.collection, PIECE)
-    tasks = [Task(piece, number, parts / f"{number:06}.jsonl", config) for number, piece in enumerate(pieces)]
+    tasks = [
+        TextsTask(piece, number, parts / f"{number:06}.jsonl", config) for number, piece in enumerate(pieces)
+    ]
     with Progress("texts", sum(p.end - p.begin for p in pieces) / 1e6, "MB") as bar:
         missing = [task for task in tasks if not task.out.is_file()]
-        for task in spread(Task.make, missing, config.processes):
+        for task in spread(TextsTask.make, missing, config.processes):
             bar.advance((task.piece.end - task.piece.begin) / 1e6)
     write_lines(parts / "questions.jsonl", _lines("q", _questions(config)))
     count = _join([*(task.out for task in tasks), parts / "questions.jsonl"], folder.path / "passages.jsonl")
@@ -100,7 +102,7 @@ def run(config: TextsConfig, folder: Folder) -> None:
 
 
 @dataclass(frozen=True)
-class Task:
+class TextsTask:
     """A piece of the collection, and the file for its texts."""
 
     piece: FilePiece
@@ -108,7 +110,7 @@ class Task:
     out: Path
     config: TextsConfig
 
-    def make(self) -> Task:
+    def make(self) -> TextsTask:
         """Write the file."""
         found = (
             text

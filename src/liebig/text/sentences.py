@@ -25,7 +25,7 @@ from liebig.base.errors import RecipeError
 
 
 @dataclass(frozen=True)
-class Words:
+class Abbreviations:
     """What a language knows of its abbreviations, in every form they are written."""
 
     inner: frozenset[str]
@@ -111,7 +111,7 @@ LANGUAGES = ("en", *_OTHERS)
 
 
 @cache
-def words_of(language: str | None) -> Words:
+def words_of(language: str | None) -> Abbreviations:
     """English and what is safe everywhere, and with it the words of `language`."""
     if language is not None and language not in LANGUAGES:
         raise RecipeError(
@@ -125,7 +125,9 @@ def words_of(language: str | None) -> Words:
     starters = frozenset(_ENGLISH["starters"].split()) | frozenset(own.get("starters", "").split())
     endings = frozenset(word[-3:] for word in inner | names | numbers if len(word) >= 3)
     german = language == "de"
-    return Words(inner, names, numbers, starters, endings, ("str",) if german else (), ordinals=german)
+    return Abbreviations(
+        inner, names, numbers, starters, endings, ("str",) if german else (), ordinals=german
+    )
 
 
 def _forms(entries: str) -> frozenset[str]:
@@ -219,7 +221,7 @@ def _stripped(text: str, match: Match) -> int:
     return _without_space(text, match.start())
 
 
-def _ends(text: str, start: int, match: Match, words: Words) -> bool:
+def _ends(text: str, start: int, match: Match, words: Abbreviations) -> bool:
     """Whether the sentence that began at `start` ends here."""
     kind = match.lastindex or 0
     if kind == _LINE:
@@ -241,7 +243,7 @@ def _ends(text: str, start: int, match: Match, words: Words) -> bool:
     return _stop_ends(text, start, at, after, words)
 
 
-def _stop_ends(text: str, start: int, at: int, after: int, words: Words) -> bool:
+def _stop_ends(text: str, start: int, at: int, after: int, words: Abbreviations) -> bool:
     """A single full stop: it depends on the word before it and the one after."""
     if at - start <= 10 and _ENUMERATOR.fullmatch(text, start, at):
         return False
@@ -284,7 +286,7 @@ def _word_before(text: str, start: int, at: int) -> str:
     return found[0] if found else ""
 
 
-def _starts(text: str, after: int, words: Words) -> bool:
+def _starts(text: str, after: int, words: Abbreviations) -> bool:
     """Whether a word that begins sentences follows, as such a word is written."""
     found = _NEXT_WORD.match(text, after)
     if found is None:

@@ -35,7 +35,7 @@ from liebig.ragged import Ragged
 from liebig.text import train_tokenizer as training
 from liebig.text.expressions import expressions, is_safe
 from liebig.text.word_cache import Memo, described, scheme_of
-from liebig.text.wordpiece import Words, packed
+from liebig.text.wordpiece import CompiledWordPiece, packed
 
 MANY = 200_000  # characters at a time for which setting up the kernel pays: that takes a tenth of a second
 SOME = 4_000  # and for which calling it pays, once it is there
@@ -323,7 +323,7 @@ class Tokenizer:
         self.core.encode_special_tokens = True  # "[MASK]" written in a document is text, not a command
         self._config = dict(loaded.config)
         self._roles = dict(loaded.roles)
-        self._words: Words | None = None
+        self._words: CompiledWordPiece | None = None
         self._making = Lock()
 
     @classmethod
@@ -398,11 +398,11 @@ class Tokenizer:
         """Whether much text is cut into pieces by a compiled kernel, faster on one core than the library on many."""
         return HAS_NUMBA and self._memo is not None and isinstance(self.core.model, WordPiece)
 
-    def _kernel(self) -> Words:
+    def _kernel(self) -> CompiledWordPiece:
         """Made once, whichever thread needs it first."""
         assert self._memo is not None, "what compiles has a table of words"
         with self._making:
-            self._words = self._words or Words(self.core, self._memo)
+            self._words = self._words or CompiledWordPiece(self.core, self._memo)
         return self._words
 
     @cached_property

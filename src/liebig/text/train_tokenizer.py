@@ -40,7 +40,7 @@ _BASE = np.uint64(0x9E3779B97F4A7C15)
 _INNER = np.uint64(0xD1B54A32D192ED03)
 
 
-class Row(NamedTuple):
+class SymbolRow(NamedTuple):
     """All words, one symbol after the other, each linked to its neighbours in the word (-1: none)."""
 
     symbols: Any
@@ -130,7 +130,7 @@ def _row(symbols: Any, offsets: Any, counts: Any) -> Any:
             before[offsets[w]] = -1
             after[offsets[w + 1] - 1] = -1
             weight[offsets[w] : offsets[w + 1]] = counts[w]
-    return Row(symbols, before, after, weight)
+    return SymbolRow(symbols, before, after, weight)
 
 
 @inline

@@ -83,7 +83,7 @@ class Memo:
 
     def __init__(self, core: Core, scheme: Scheme, kept: int = KEPT) -> None:
         self.scheme, self._core = scheme, core
-        self.table = _Table(core, scheme, kept)
+        self.table = _WordTable(core, scheme, kept)
 
     def encode(self, texts: Sequence[str]) -> list[bytes]:
         """The ids of each text as int32, as the library gives them without special tokens."""
@@ -106,7 +106,7 @@ class Memo:
         return [ids[chunk] if chunk in ids else self.table[chunk] for chunk in chunks]
 
 
-class _Table(dict[str, bytes]):
+class _WordTable(dict[str, bytes]):
     """Words and their ids; a word that is not in it is worked out, and kept if it is short and there is room."""
 
     def __init__(self, core: Core, scheme: Scheme, kept: int) -> None:

@@ -35,7 +35,7 @@ ANY = 1 << 62  # the longest word of a vocabulary that does not limit it
 WIDE = 1.3  # bytes a character from which on most words are left open, so that the table alone is faster
 
 
-class Vocabulary(NamedTuple):
+class Trie(NamedTuple):
     """What the kernel looks up."""
 
     kinds: Bytes  # of each of 256 bytes
@@ -46,7 +46,7 @@ class Vocabulary(NamedTuple):
     longest: int  # word, in characters
 
 
-def vocabulary_of(core: Core, scheme: Scheme) -> Vocabulary:
+def vocabulary_of(core: Core, scheme: Scheme) -> Trie:
     """The pieces of a WordPiece model that are spelled in ASCII letters and digits."""
     numbers: dict[str, int] = core.get_vocab(with_added_tokens=False)
     kinds, letters = np.full(256, OTHER, np.uint8), np.zeros(256, np.uint8)
@@ -61,7 +61,7 @@ def vocabulary_of(core: Core, scheme: Scheme) -> Vocabulary:
         elif letter in numbers:
             kinds[ord(character)], marks[ord(character)] = MARK, numbers[letter]
     children, pieces = _trie(numbers, core.model.continuing_subword_prefix, scheme.lowercase, letters)
-    return Vocabulary(kinds, letters, marks, children, pieces, min(core.model.max_input_chars_per_word, ANY))
+    return Trie(kinds, letters, marks, children, pieces, min(core.model.max_input_chars_per_word, ANY))
 
 
 def _trie(vocabulary: Mapping[str, int], prefix: str, lowercase: bool, letters: Bytes) -> tuple[Ints, Ints]:
@@ -104,7 +104,7 @@ def _grow(
     return used
 
 
-class Words:
+class CompiledWordPiece:
     """A compiled WordPiece in front of a table of words. Threads may share it; its kernels release the GIL."""
 
     def __init__(self, core: Core, memo: Memo) -> None:
