@@ -31,7 +31,7 @@ from liebig.builder.questions import STAGE as QUESTIONS, Question, QuestionsConf
 from liebig.builder.runner import Builder, encode_passages, encode_sentences
 from liebig.collection import Collection
 from liebig.model.encoder import Encoder
-from liebig.search.systems import DEPTH, SENTENCE_SHARE, SENTENCES, Hits, open_system, weighted_by
+from liebig.search.systems import FUSION_DEPTH, SENTENCE_SHARE, SENTENCES, Hits, open_system, weighted_by
 from liebig.stages.bm25 import STAGE as BM25, BM25Config
 from liebig.vectors import Vectors
 
@@ -57,12 +57,12 @@ class Index:
         self.count = len(number)
 
     def search(self, queries: Floats) -> tuple[NDArray[np.int32], Floats]:
-        """Numbers and scores of the best DEPTH passages."""
+        """Numbers and scores of the best FUSION_DEPTH passages."""
         numbers, scores = [], []
         for part in torch.from_numpy(queries).to(self.matrix.device).float().split(256):
             best = torch.full((len(part), self.count), -9.0, device=part.device)
             best.scatter_reduce_(1, self.owner.expand(len(part), -1), part @ self.matrix.T, "amax")
-            top = best.topk(min(DEPTH, self.count), dim=1)
+            top = best.topk(min(FUSION_DEPTH, self.count), dim=1)
             numbers.append(top.indices.to(torch.int32).cpu().numpy())
             scores.append(top.values.cpu().numpy())
         return np.concatenate(numbers), np.concatenate(scores)
@@ -99,7 +99,7 @@ class JudgedSet:
         config = BM25Config(collection=self._collection, language="en")
         system, by_split = open_system(self._builder.work("bm25", BM25, config)), {}
         for split, questions in self.asked.items():
-            lists = system.search([Query(str(i), q.text) for i, q in enumerate(questions)], DEPTH)
+            lists = system.search([Query(str(i), q.text) for i, q in enumerate(questions)], FUSION_DEPTH)
             by_split[split] = [[(str(self.number[id]), score) for id, score in hits] for hits in lists]
         return by_split
 
@@ -148,7 +148,7 @@ class JudgedSet:
 
 def hits_of(index: Index, vectors: Floats) -> list[Hits]:
     """The hits of every question by its vector, with the numbers of passages as their names."""
-    rows, scores = (part[:, :DEPTH].tolist() for part in index.search(vectors))
+    rows, scores = (part[:, :FUSION_DEPTH].tolist() for part in index.search(vectors))
     return [[(str(i), score) for i, score in zip(*hits)] for hits in zip(rows, scores)]
 
 

@@ -276,7 +276,7 @@ def test_spread_keeps_how_sure_a_list_is():
     assert fused(sure) == pytest.approx({"a": 0.5, "b": 0.5, "c": 0.2})
     assert fused(unsure) == pytest.approx({"a": 0.025, "b": 0.5125, "c": 0.2})
     many = [
-        (str(i), 20.0 - i / 100) for i in range(systems.DEPTH)
+        (str(i), 20.0 - i / 100) for i in range(systems.FUSION_DEPTH)
     ]  # where more may have been found, the lowest is 0
     fused_many = dict(weighted([many], [1.0], "spread"))
     assert (fused_many["0"], fused_many["99"]) == (1, 0), "divided by the range, not by the best score"

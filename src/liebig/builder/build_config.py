@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from liebig import encoders
 from liebig.base.config import Config, one_or_several
 from liebig.base.hub import model_folder
-from liebig.search.retriever_folder import DEPTH
+from liebig.search.retriever_folder import RERANK_DEPTH
 
 MINUTES = 30.0  # of training, where it takes place and nobody says how long
 
@@ -88,7 +88,7 @@ class BuildConfig(Config):
         description="A cross-encoder that may order the best hits anew: a folder, or org/name [default: none].",
     )
     rerank_depth: int | None = Field(
-        default=None, ge=1, description=f"Hits that the reranker orders [default: {DEPTH}]."
+        default=None, ge=1, description=f"Hits that the reranker orders [default: {RERANK_DEPTH}]."
     )
     rerank_int8: bool = Field(
         default=True,
@@ -103,7 +103,7 @@ class BuildConfig(Config):
     @property
     def depth(self) -> int:
         """Hits that a reranker orders."""
-        return DEPTH if self.rerank_depth is None else self.rerank_depth
+        return RERANK_DEPTH if self.rerank_depth is None else self.rerank_depth
 
     @property
     def start(self) -> Path:

@@ -40,7 +40,7 @@ from liebig.indexes import open_index
 from liebig.methods.reranker import scorer
 from liebig.model.cross_encoder import CrossEncoder
 from liebig.queries.consistency import words as words_of
-from liebig.search.retriever_folder import DEPTH as RERANKED
+from liebig.search.retriever_folder import RERANK_DEPTH as RERANKED
 from liebig.search.systems import (
     SENTENCES,
     Once,

@@ -86,7 +86,7 @@ def _from_index(index: BM25) -> Texts:
     return passage
 
 
-DEPTH = 100  # how far the rank of a hit in the other system is looked for
+RANK_DEPTH = 100  # how far the rank of a hit in the other system is looked for
 
 
 Ask = Callable[[str], None]  # answers one question, on standard output
@@ -121,7 +121,7 @@ def ask_indexes(
             if not loaded:
                 system.ask(question, 1)  # loads the model and compiled code, which is no part of a search
             began = time.perf_counter()
-            answers.append(system.ask(question, max(k, DEPTH)))
+            answers.append(system.ask(question, max(k, RANK_DEPTH)))
             seconds.append(time.perf_counter() - began)
         loaded = True
         if json:
@@ -193,7 +193,7 @@ def _cell(
         passage = lookup(id)
     except LiebigError:
         return Text(f"{place + 1}. ", style="bold").append(visible(id))
-    rank = "" if others is None else f", other {others[id]}" if id in others else f", other > {DEPTH}"
+    rank = "" if others is None else f", other {others[id]}" if id in others else f", other > {RANK_DEPTH}"
     return hit(place + 1, replace(passage, id=id), score, rank, question, analyzer)
 
 
@@ -314,7 +314,7 @@ def _ranks(result: Result) -> str:
     if len(result.ranks) < 2:
         return ""
     return "".join(
-        f", {name} {rank}" if rank is not None else f", {name} > {DEPTH}"
+        f", {name} {rank}" if rank is not None else f", {name} > {RANK_DEPTH}"
         for name, rank in result.ranks.items()
     )
 

@@ -19,7 +19,7 @@ from liebig.base.progress import duration
 from liebig.base.workspace import MANIFEST, Manifest, digest, read_manifest
 
 SKIPPED = {"report"}
-DEPTH = 4
+MAX_NESTING = 4  # folders between the root and a run
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _folders(root: Path) -> Iterator[Path]:
         return
     for path in sorted(root.rglob(MANIFEST)):
         folder = path.parent
-        deep = len(folder.relative_to(root).parts) > DEPTH
+        deep = len(folder.relative_to(root).parts) > MAX_NESTING
         if not deep and not any(part.endswith((".partial", ".old")) for part in folder.parts):
             yield folder
 

@@ -40,7 +40,7 @@ from liebig.text.layout import RoleLayout
 from liebig.train.distributed import World
 from liebig.vectors.topk import topk
 
-DEPTH = 100
+HITS_PER_QUERY = 100
 NOISE = 0.05
 """A dev split whose 95 % interval may be wider than this on either side is called too small."""
 
@@ -60,7 +60,7 @@ class DevSearch:
     def __call__(self, retriever: Towers) -> dict[str, float]:
         queries = vectors(retriever.tower("query"), self.queries, self.similarity)
         passages = vectors(retriever.tower("passage"), self.passages, self.similarity)
-        depth = max([DEPTH, *(measure.cut or 1000 for measure in self.measures)])
+        depth = max([HITS_PER_QUERY, *(measure.cut or 1000 for measure in self.measures)])
         scores, numbers = topk(queries, passages, depth, device=retriever.tower("query").device)
         block = from_matrix(self.query_ids, self.passage_ids, numbers, scores)
         return evaluate([block], self.judgements, self.measures).means()

@@ -33,7 +33,7 @@ LINKED = {
     "reranker",
 }  # may be links: retrievers can share a model, whose files are never shown
 _KEYS = ("version", "generation", "system", "weight", "norm", "spread", "depth", *PARTS)
-DEPTH = 50  # hits that a reranker orders
+RERANK_DEPTH = 50  # hits that a reranker orders
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class RetrieverDescription:
     norm: Norm = "minmax"
     spread: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     reranker: BelowPath | None = None
-    depth: PositiveInt = DEPTH
+    depth: PositiveInt = RERANK_DEPTH
     more: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -283,7 +283,7 @@ def open_system(
 Fuse = Callable[[Sequence[Hits]], Hits]
 DAMPING = 60
 SENTENCES = "sentences"  # the name of their part in a hybrid
-DEPTH = 100  # passages that each system of a hybrid is asked for at least
+FUSION_DEPTH = 100  # passages that each system of a hybrid is asked for at least
 SENTENCE_SHARE = 0.25  # of the weight of vectors in a hybrid, that of sentences (chosen on three dev sets)
 SPREAD_RANK, SPREAD_TIMES = 10, 1.85  # of the difference that `spread_at` measures (chosen on three dev sets)
 WEIGHTS = tuple(step / 20 for step in range(21))  # tried on a dev split
@@ -331,7 +331,7 @@ def _normalised(
     values = np.array(scores, np.float64)
     if norm == "spread":
         # BM25 finds what has a word of the query: where that is less than was asked for, the others have 0.
-        lowest = 0.0 if spread is None and len(values) < DEPTH else values.min()
+        lowest = 0.0 if spread is None and len(values) < FUSION_DEPTH else values.min()
         unit = values.max() - lowest if spread is None else spread
         return ((values - lowest) / unit if unit > 0 else np.zeros(len(values))).tolist(), 0.0
     if norm == "zscore":
@@ -384,7 +384,7 @@ def best_weight(tried: Sequence[tuple[float, float]]) -> FusionWeight:
 
 
 class Hybrid(System):
-    """Several systems asked at once, their answers fused; each is asked for DEPTH passages at least."""
+    """Several systems asked at once, their answers fused; each is asked for FUSION_DEPTH passages at least."""
 
     def __init__(self, systems: Sequence[System], fuse: Fuse) -> None:
         self.name, self.systems, self._fuse = "hybrid", systems, fuse
@@ -393,7 +393,7 @@ class Hybrid(System):
         return self.answer(queries, k).hits
 
     def answer(self, queries: Sequence[Query], k: int) -> Answer:
-        parts = {system.name: system.search(queries, max(k, DEPTH)) for system in self.systems}
+        parts = {system.name: system.search(queries, max(k, FUSION_DEPTH)) for system in self.systems}
         return Answer([self._fuse(lists)[:k] for lists in zip(*parts.values())], parts)
 
 

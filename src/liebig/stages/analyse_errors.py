@@ -174,7 +174,7 @@ def first_relevant(grades: Mapping[str, int], rank: Callable[[str], int]) -> str
     return min(relevant, key=lambda passage: (rank(passage), -grades[passage], passage), default="")
 
 
-DEPTH = 1000
+HITS_READ = 1000  # per query of a run
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,7 +222,7 @@ def _side(task: Task, file: Path, measure: str) -> ComparedRun:
         matching=Matching(),
         how=Bootstrap(samples=100),
     )
-    ranked = ranked_in(file, DEPTH, scored.per_query.queries)
+    ranked = ranked_in(file, HITS_READ, scored.per_query.queries)
     if exclude:
         ranked = {query: [name for name in ids if name != query] for query, ids in ranked.items()}
     return ComparedRun(scored.per_query.values[:, 0], ranked)
@@ -232,7 +232,9 @@ def _relevant(task: Task, query: str, a: ComparedRun, b: ComparedRun) -> str:
     """The relevant passage that either of them found best."""
     assert task.judgements is not None
     places = [{name: rank for rank, name in enumerate(side.ranked.get(query, ()))} for side in (a, b)]
-    return first_relevant(task.judgements.grades(query), lambda name: min(p.get(name, DEPTH) for p in places))
+    return first_relevant(
+        task.judgements.grades(query), lambda name: min(p.get(name, HITS_READ) for p in places)
+    )
 
 
 def _texts(task: Task, wanted: set[str]) -> dict[str, str]:
