@@ -73,7 +73,7 @@ def _is_bm25(path: Path) -> bool:
 
 
 def _from_index(index: BM25) -> Texts:
-    from liebig.search.systems import document_of
+    from liebig.vectors import document_of
 
     def passage(id: str) -> Passage:
         number = index.find(id)

@@ -17,8 +17,7 @@ from liebig.base import workspace
 from liebig.base.errors import DataError
 from liebig.collection import Collection
 from liebig.search.retriever_folder import NAME, RetrieverDescription, read
-from liebig.search.systems import document_of
-from liebig.vectors import SUMMARY, Vectors
+from liebig.vectors import SUMMARY, Vectors, document_of
 
 ROWS = 2048  # vectors read at once
 

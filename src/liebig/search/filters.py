@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from liebig.base.errors import RecipeError
 from liebig.collection import Collection
 from liebig.collection.lookup import Ids, hash64, hash_all
-from liebig.search.systems import document_of
+from liebig.vectors import document_of
 
 Filters = Mapping[str, str | Sequence[str]]
 

@@ -48,10 +48,10 @@ from liebig.search.systems import (
     Reranked,
     System,
     cached_ids,
-    document_of,
     of_texts,
     weighted_by,
 )
+from liebig.vectors import document_of
 
 if TYPE_CHECKING:
     from liebig.model.cross_encoder import CrossEncoder

@@ -33,7 +33,7 @@ from liebig.bm25.search import BM25
 from liebig.indexes import exact_cpu, open_index
 from liebig.indexes.base import Index
 from liebig.search.retriever_folder import Norm
-from liebig.vectors import Vectors
+from liebig.vectors import Vectors, document_of
 from liebig.vectors.ranked import Ranked
 
 if TYPE_CHECKING:
@@ -444,14 +444,8 @@ How = Literal[
     "max", "first", "mean"
 ]  # the best passage (MaxP), the first passage (FirstP), the mean of those found
 Owners = Callable[[Iterable[str]], Mapping[str, str]]  # from passages, all at once, to their documents
-PIECE = "#"  # stands between the id of a text and the number of its piece
 PLACES = re.compile(r"(?:[#-]\d+)*")  # behind a document's id: of pieces, of passages, of pieces of passages
 MOST = 64  # how many times more passages than documents are looked for at most
-
-
-def document_of(id: str) -> str:
-    """What stands before the last `#`; the id itself where there is none."""
-    return id.rpartition(PIECE)[0] or id
 
 
 def by_name(ids: Iterable[str]) -> dict[str, str]:

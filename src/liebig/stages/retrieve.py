@@ -48,12 +48,11 @@ from liebig.search.systems import (
     System,
     best_weight,
     by_name,
-    document_of,
     of_texts,
     ranks_by,
     weighted_by,
 )
-from liebig.vectors import Vectors
+from liebig.vectors import Vectors, document_of
 
 
 class RankFusion(Config):

@@ -218,6 +218,11 @@ def without(shards: Sequence[Shard], numbers: Longs) -> list[Shard]:
     return [replace(shard, deleted=part) for shard, part in zip(shards, parts)]
 
 
+def document_of(id: str) -> str:
+    """The id of the text that a piece is named after: what stands before the last `#`, or the id itself."""
+    return id.rpartition("#")[0] or id
+
+
 def write_summary(
     path: Path, kind: Type, width: int, shards: Iterable[str], about: Mapping[str, Any], count: int
 ) -> None:
