@@ -32,7 +32,7 @@ from liebig.measures.evaluator import Evaluator, block_from_mapping, judgements_
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import SystemName
 from liebig.search.systems import (
-    DEPTH,
+    FUSION_DEPTH,
     WEIGHTS,
     DenseSystem,
     Folded,
@@ -284,7 +284,8 @@ def _tuned(systems: Sequence[System], collection: Collection, config: RetrieveCo
     for batch in batches(collection.queries(config.dev), BATCH):
         ids = [query.id for query in batch]
         recorded = [
-            Recorded(system.name, dict(zip(ids, system.search(batch, max(k, DEPTH))))) for system in systems
+            Recorded(system.name, dict(zip(ids, system.search(batch, max(k, FUSION_DEPTH)))))
+            for system in systems
         ]
         for weight, evaluator in tried:
             fused = Hybrid(recorded, _fuse(config.fusion, weight)).search(batch, k)
