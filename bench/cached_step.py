@@ -26,8 +26,8 @@ from transformers import BertConfig, BertModel
 
 from liebig import losses
 from liebig.model.backbone import Backbone
-from liebig.model.encoder import pool
 from liebig.model.packed import Packed
+from liebig.model.pooling import pool
 from liebig.ragged import Ragged
 from liebig.train.batch import Batch, Side
 from liebig.train.distributed import World

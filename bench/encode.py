@@ -34,9 +34,8 @@ from numpy.typing import NDArray
 from liebig.base.compiled import byte_products
 from liebig.base.hub import model_folder
 from liebig.base.machine import cores
-from liebig.model.encoder import Encoder
+from liebig.model.encoder import Encoder, TorchModel
 from liebig.model.onnx_graph import GRAPH, padded, session
-from liebig.model.torch_model import TorchModel
 from liebig.search.embed import (
     TOKENS_CPU,
     TOKENS_CUDA,

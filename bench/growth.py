@@ -234,8 +234,7 @@ def whole(size: int, folder: Path, data: Path) -> Work:
 def forward(size: int, folder: Path, data: Path) -> Work:
     """The bundled encoder's forward pass, in one batch."""
     from liebig import encoders
-    from liebig.model.encoder import Encoder
-    from liebig.model.torch_model import TorchModel
+    from liebig.model.encoder import Encoder, TorchModel
     from liebig.ragged import Ragged, offsets_of
 
     model = TorchModel(Encoder.load(encoders.folder()))

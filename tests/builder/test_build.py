@@ -22,8 +22,7 @@ from liebig.builder.update import built_with, update
 from liebig.cli import main, make_app
 from liebig.model import onnx_graph
 from liebig.model.cross_encoder import CrossEncoder
-from liebig.model.encoder import Encoder
-from liebig.model.torch_model import TorchModel
+from liebig.model.encoder import Encoder, TorchModel
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import RetrieverDescription, read
 from liebig.search.systems import SPREAD_TIMES

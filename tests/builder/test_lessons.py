@@ -18,7 +18,8 @@ from liebig.builder.update import update
 from liebig.collection import Collection
 from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
-from liebig.model.encoder import Encoder, Normalize
+from liebig.model.encoder import Encoder
+from liebig.model.pooling import Normalize
 from liebig.search.embed import Embedder, TextRequest
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import read

@@ -16,7 +16,7 @@ from liebig.commands.doctor import examine
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import read
 from liebig.search.systems import SENTENCE_SHARE, open_system, weighted_by
-from liebig.stages.encode import EncodeConfig, Item, sentence_items
+from liebig.stages.encode import EncodeConfig, TextItem, sentence_items
 from tests.worlds.books import TOPICS, write_documents
 
 CHOICE = SystemChoice(weight=judging.BESIDE_SENTENCES, sentences=True)
@@ -39,7 +39,10 @@ UNDECIDED = {
 
 
 def test_sentences_are_named_after_their_passages_and_have_no_titles():
-    items = [Item("a", Passage("a", "Barley grows. It needs rain.", "A title")), Item("b", Passage("b", ""))]
+    items = [
+        TextItem("a", Passage("a", "Barley grows. It needs rain.", "A title")),
+        TextItem("b", Passage("b", "")),
+    ]
     found = list(sentence_items(items))
     assert [item.id for item in found] == ["a#0", "a#1", "b#0"]
     assert [item.record.text for item in found] == ["Barley grows.", "It needs rain.", ""]
@@ -74,7 +77,7 @@ def test_the_score_of_a_passage_is_that_of_its_best_sentence(chosen):
     vector = generation.encode(["steam"], "query")[0]
     for id, score in hits:
         text = generation.collection.passage(id).text
-        own = [item.record for item in sentence_items([Item(id, Passage(id, text))])]
+        own = [item.record for item in sentence_items([TextItem(id, Passage(id, text))])]
         best = max(float(np.dot(v, vector)) for v in generation.encode(own, "passage"))
         # Stored in fp16: 2^-11 of a number near 1, and as much again from sums in another order.
         assert score == pytest.approx(best, rel=2e-3, abs=2e-3)

@@ -11,7 +11,8 @@ import torch
 from liebig import encoders
 from liebig.base import workspace
 from liebig.model.backbone import Backbone
-from liebig.model.encoder import Dense, Encoder, Normalize
+from liebig.model.encoder import Encoder
+from liebig.model.pooling import Dense, Normalize
 from liebig.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parents[2]

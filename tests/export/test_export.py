@@ -14,7 +14,8 @@ from liebig.export import ExportRow, Target, databases
 from liebig.export.databases import copy_line
 from liebig.export.models import card, difference
 from liebig.indexes import milvus
-from liebig.model.encoder import Encoder, Normalize
+from liebig.model.encoder import Encoder
+from liebig.model.pooling import Normalize
 from liebig.search.retriever import Retriever
 
 TEXTS = ["what limits growth", "Watt's condenser", "größer als die Sonne"]

@@ -13,7 +13,7 @@ from liebig.methods.cocondenser import CoCondenser
 from liebig.methods.condenser import CondenserHead
 from liebig.methods.moco import MoCo
 from liebig.methods.simclr import SimCLR
-from liebig.model.encoder import Dense, Normalize
+from liebig.model.pooling import Dense, Normalize
 from liebig.train.checkpoint import take_module
 from liebig.train.distributed import ALONE, World, shard
 from liebig.train.step import step

@@ -5,7 +5,7 @@ import torch
 
 from liebig.base.errors import RecipeError
 from liebig.methods.moco import MoCo, check_queue
-from liebig.model.encoder import Dense, Normalize
+from liebig.model.pooling import Dense, Normalize
 from liebig.train.step import step
 from tests.worlds import plain
 from tests.worlds.pretraining import (

@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from liebig import losses
 from liebig.methods.teacher import TeacherVectors
-from liebig.model.encoder import Dense
+from liebig.model.pooling import Dense
 from liebig.train.batch import Batch
 from liebig.train.distributed import ALONE, World
 from liebig.train.step import step

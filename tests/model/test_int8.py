@@ -15,6 +15,7 @@ from liebig.base.machine import PRECISION
 from liebig.model.backbone import Backbone
 from liebig.model.kernels import int8
 from liebig.model.kernels.int8 import Copies, Int8Forward, Weight, calibrate, choose, is_rounded
+from liebig.model.kernels.lean_forward import LeanForward, read_layers
 from liebig.model.kernels.registers import (
     POWER,
     WAY,
@@ -27,7 +28,6 @@ from liebig.model.kernels.registers import (
     tile,
 )
 from liebig.model.packed import Packed
-from liebig.model.torch_model import LeanForward, read_layers
 
 
 def numbers(*shape: int, seed: int = 0, scale: float = 1.0) -> np.ndarray:

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from liebig.base.errors import ModelError
-from liebig.model.encoder import POOLINGS, Dense, Encoder, Normalize
+from liebig.model.encoder import Encoder
+from liebig.model.kernels.lean_forward import LeanForward
 from liebig.model.packed import Packed
-from liebig.model.torch_model import LeanForward
+from liebig.model.pooling import POOLINGS, Dense, Normalize
 from tests.worlds.models import TEXTS, tiny, tokenizer
 
 # Beside other texts a row is multiplied in another order: some roundings of float32 states of size 4. A change of

@@ -17,9 +17,10 @@ from liebig.base.errors import CorruptError, ModelError
 from liebig.methods import head_classes
 from liebig.methods.condenser import CondenserHead
 from liebig.model.backbone import padded_inputs
-from liebig.model.encoder import Dense, Encoder, Normalize
-from liebig.model.folder import encoder_folder, load_encoder, load_heads, text_reader, written_beside
+from liebig.model.encoder import Encoder
+from liebig.model.folder import encoder_folder, load_heads, text_reader, written_beside
 from liebig.model.loading import quiet
+from liebig.model.pooling import Dense, Normalize
 from tests.worlds.models import FAMILIES, TEXTS, random_row, tiny, tokenizer
 
 FULL: dict[str, Any] = {
@@ -204,8 +205,8 @@ def test_a_plain_transformers_folder_is_pooled_by_cls_unless_said_otherwise(tmp_
     encoder = saved(tmp_path)
     for name in ("modules.json", "layout.json"):
         (tmp_path / name).unlink()
-    assert np.array_equal(load_encoder(tmp_path).encode_texts(TEXTS), encoder.encode_texts(TEXTS))
-    assert load_encoder(tmp_path, pooling="mean").pooling == "mean"
+    assert np.array_equal(Encoder.load(tmp_path).encode_texts(TEXTS), encoder.encode_texts(TEXTS))
+    assert Encoder.load(tmp_path, pooling="mean").pooling == "mean"
 
 
 def edit(path: Path, change: Any) -> None:
@@ -344,7 +345,7 @@ def test_a_model_folder_that_lost_a_file_is_refused(tmp_path: Path, name: str) -
     saved(tmp_path / "model", **FULL)
     (tmp_path / "model" / name).unlink()
     with pytest.raises(ModelError, match=f"{name} is missing"):
-        load_encoder(tmp_path / "model")
+        Encoder.load(tmp_path / "model")
 
 
 @pytest.mark.parametrize("name", [*OWN_FILES, "layout.json"])
@@ -358,17 +359,17 @@ def test_a_lost_or_changed_file_of_a_stage_is_noticed_when_its_model_is_loaded(
             saved(folder.path / below, **FULL)
         return out / below
 
-    load_encoder(stage(0))
+    Encoder.load(stage(0))
     model = stage(1)
     (model / name).unlink()
     with pytest.raises(CorruptError, match=f"{name} is missing"):
-        load_encoder(model)
+        Encoder.load(model)
     if below:
         with pytest.raises(CorruptError, match=f"{name} is missing"):
             workspace.digest(model)
     (model / name).write_text((tmp_path / "0" / below / name).read_text().replace("1", "2", 1) + " ")
     with pytest.raises(CorruptError, match="does not match the manifest"):
-        load_encoder(model)
+        Encoder.load(model)
 
 
 def test_what_a_killed_save_left_is_not_in_the_result(tmp_path, monkeypatch):

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from liebig.base.errors import ModelError
-from liebig.model.encoder import POOLINGS, pool
 from liebig.model.packed import Packed
+from liebig.model.pooling import POOLINGS, pool
 from tests.worlds.models import random_row
 
 

@@ -19,9 +19,9 @@ from liebig.base.records import Document, Passage, Query, Section
 from liebig.cli import make_app
 from liebig.indexes import open_index
 from liebig.model.backbone import Backbone
-from liebig.model.encoder import Encoder, Normalize
+from liebig.model.encoder import Encoder, TorchModel
 from liebig.model.kernels import int8
-from liebig.model.torch_model import TorchModel
+from liebig.model.pooling import Normalize
 from liebig.ragged import Ragged
 from liebig.search import embed as rows
 from liebig.search.embed import Frame, TextItem, Workers
@@ -288,8 +288,8 @@ def test_a_model_for_cosine_gives_unit_vectors(tmp_path, collection):
 def test_the_lean_forward_computes_what_the_backbone_computes(family):
     import torch
 
+    from liebig.model.kernels.lean_forward import LeanForward, supports
     from liebig.model.packed import Packed
-    from liebig.model.torch_model import LeanForward, supports
 
     backbone = Backbone.create(
         layers=3, width=32, heads=4, vocab_size=90, max_positions=40, family=family, initializer_range=0.2
@@ -307,7 +307,7 @@ def test_the_lean_forward_computes_what_the_backbone_computes(family):
 
 
 def test_other_families_and_activations_keep_their_own_forward():
-    from liebig.model.torch_model import supports
+    from liebig.model.kernels.lean_forward import supports
 
     small = {"layers": 1, "width": 32, "heads": 4, "vocab_size": 90, "max_positions": 40}
     assert not supports(Backbone.create(family="modernbert", **small))

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from liebig.model.torch_model import add_and_normalise, divide_into, exponentials
+from liebig.model.kernels.lean_forward import add_and_normalise, divide_into, exponentials
 
 
 def numbers(*shape, seed=0, scale=1.0):

@@ -20,9 +20,9 @@ from liebig.methods.pretraining import PretrainConfig
 from liebig.methods.reranker import scorer
 from liebig.model.backbone import Backbone
 from liebig.model.cross_encoder import CrossEncoder
-from liebig.model.encoder import Encoder
+from liebig.model.encoder import Encoder, TorchModel
 from liebig.model.loading import FolderBackbone
-from liebig.model.torch_model import PackedRow, TorchModel
+from liebig.model.settings import PackedRow
 from liebig.search.embed import Embedder, EncodingPlan, TextItem, Workers, frame_of
 from liebig.search.systems import layouts_of as index_layouts
 from liebig.stages import STAGES

@@ -20,9 +20,9 @@ from liebig.collection import Collection
 from liebig.evaluation.scoring import Results, read_results
 from liebig.evaluation.tables import markdown, task_rows
 from liebig.export import Target
-from liebig.model.encoder import Dense, Encoder, Normalize
-from liebig.model.folder import usage
+from liebig.model.encoder import Encoder, usage
 from liebig.model.onnx_graph import ABOUT, ADDED, GRAPH
+from liebig.model.pooling import Dense, Normalize
 from liebig.search.embed import Embedder
 from liebig.search.retriever_folder import WORK, exclusive, read
 from liebig.stages.onnx import export

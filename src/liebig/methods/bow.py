@@ -21,7 +21,7 @@ from liebig import losses
 from liebig.methods.base import Method, MethodStart, PretrainRecipe, Saved, Shape
 from liebig.methods.shapes import plain_text, text_of
 from liebig.model.backbone import Backbone
-from liebig.model.encoder import cls as first_states
+from liebig.model.pooling import cls as first_states
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch, Side
 from liebig.train.objective import Represented

@@ -25,7 +25,7 @@ from liebig.methods.base import DOCUMENT, Preset, PretrainRecipe, Saved, unset
 from liebig.methods.condenser import Condenser, CondenserHead
 from liebig.methods.shapes import text_of
 from liebig.model.backbone import Backbone
-from liebig.model.encoder import cls as first_states
+from liebig.model.pooling import cls as first_states
 from liebig.train.batch import Batch
 from liebig.train.distributed import World
 from liebig.train.objective import Contrast, Represented

@@ -33,8 +33,8 @@ from liebig.methods.mlm import MaskedMethod, Masker, check_splits
 from liebig.methods.shapes import examples, halves, plain_side
 from liebig.methods.sources.token_rows import ExampleSource, TokenRow, documents_of
 from liebig.model.backbone import Backbone
-from liebig.model.encoder import cls as first_states
 from liebig.model.packed import Packed
+from liebig.model.pooling import cls as first_states
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch, Side
 from liebig.train.objective import Represented

@@ -26,7 +26,7 @@ from liebig.base.errors import RecipeError
 from liebig.methods.base import Method, MethodStart, Preset, PretrainRecipe, Saved, unset
 from liebig.methods.simclr import TwoViewsConfig
 from liebig.model.backbone import Backbone
-from liebig.model.encoder import pool, through, width_after
+from liebig.model.pooling import pool, through, width_after
 from liebig.train.batch import Batch
 from liebig.train.distributed import World
 from liebig.train.objective import Contrast, Represented

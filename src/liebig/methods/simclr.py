@@ -23,7 +23,7 @@ from liebig.methods.cocondenser import same_document
 from liebig.methods.shapes import examples, halves, plain_side
 from liebig.methods.sources.token_rows import TokenRow
 from liebig.model.backbone import Backbone
-from liebig.model.encoder import pool, through
+from liebig.model.pooling import pool, through
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch, joined, unweave, woven
 from liebig.train.distributed import World

@@ -46,8 +46,8 @@ from liebig.methods.base import (
 from liebig.methods.shapes import plain_text
 from liebig.methods.sources.token_rows import ExampleSource, SpecialTokens, TokenRow, example_keys, packed
 from liebig.model.backbone import Backbone
-from liebig.model.encoder import Dense, Normalize, pool
 from liebig.model.folder import read_tail
+from liebig.model.pooling import Dense, Normalize, pool
 from liebig.ragged import Ragged
 from liebig.store import TokenStore
 from liebig.text.tokenizer import Tokenizer

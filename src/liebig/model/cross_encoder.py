@@ -27,11 +27,12 @@ from liebig.base.hub import model_folder
 from liebig.base.machine import chosen, threads
 from liebig.base.records import Title
 from liebig.model.backbone import Backbone
-from liebig.model.encoder import ACTIVATIONS, TOKENS, TOKENS_CUDA
+from liebig.model.encoder import TOKENS, TOKENS_CUDA
 from liebig.model.folder import model_card, write_json, written_beside
 from liebig.model.loading import check_folder, is_classifier, load_classifier, quiet, read_config, readable
 from liebig.model.onnx_graph import WRITERS, is_export, needs, padded, session, write_graph
 from liebig.model.packed import Packed
+from liebig.model.pooling import ACTIVATIONS
 from liebig.model.settings import (
     SentenceTransformersFile,
     TextLengthFile,

@@ -2,16 +2,22 @@
 
 `forward` is the vectors of a packed row, for training; `encode_texts` sorts texts by length, packs them up to a
 budget of tokens and returns numpy. What it loads from a sentence-transformers folder gives that library's own vectors.
+`TorchModel` runs an encoder on packed rows, for `Encoder.encode` and for the engine in `search/embed.py`. On a CPU
+every core works on its own rows, so none waits for another, and a BERT-like model goes through a lean forward
+(`kernels/lean_forward.py`, or `kernels/int8.py`). On a GPU rows are copied while the row before is computed, and
+vectors come back while the next rows are under way.
 Cost: the backbone's on real tokens, and the tokens of all texts in memory; `search/embed.py` streams any number of
-texts, and shares `row_vectors`.
+texts.
 
-T packed tokens, B sequences, D width of the vectors, N texts.
+T packed tokens, B sequences, P pieces of text, D width of the vectors, N texts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,143 +26,37 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from liebig.base.errors import ModelError
+from liebig.base.hub import model_folder
 from liebig.model.backbone import Backbone
+from liebig.model.folder import (
+    HEADS,
+    model_card,
+    read_tail,
+    save_heads,
+    write_backbone,
+    write_json,
+    write_tail,
+    written_beside,
+)
 from liebig.model.packed import Packed
-from liebig.model.settings import TOKENS_CPU, Similarity, TextReader
+from liebig.model.pooling import POOLINGS, pool, through, width_after
+from liebig.model.settings import (
+    POOLING_KEYS,
+    TOKENS_CPU,
+    Floats,
+    Longs,
+    ModelSettings,
+    PackedRow,
+    Precision,
+    Similarity,
+    TextReader,
+    nothing,
+)
 from liebig.ragged import Ragged, split_by_budget
 from liebig.text.layout import Layout, Record, RoleLayout
 from liebig.text.tokenizer import Tokenizer
 
-
-def pool(states_TD: Tensor, packed: Packed, kind: str = "cls", skip: int = 0) -> Tensor:
-    """B x D. `skip` leaves out the first tokens of every sequence (a prompt that is not to be pooled)."""
-    if kind not in POOLINGS:
-        raise ModelError(f"unknown pooling {kind!r}", fix=f"use one of {', '.join(POOLINGS)}")
-    return POOLINGS[kind](states_TD, packed, skip)
-
-
-def cls(states_TD: Tensor, packed: Packed, skip: int = 0) -> Tensor:
-    """The state of the first token."""
-    rows = packed.firsts + skip * (packed.lengths > skip) if skip else packed.firsts
-    return wide(states_TD.index_select(0, rows))
-
-
-def last(states_TD: Tensor, packed: Packed, skip: int = 0) -> Tensor:
-    """The state of the last token."""
-    return wide(states_TD.index_select(0, packed.offsets[1:].long() - 1))
-
-
-def mean(states_TD: Tensor, packed: Packed, skip: int = 0) -> Tensor:
-    """The mean of all tokens' states, special tokens included."""
-    x_TD = wide(states_TD)
-    return segment_sum(kept(x_TD, packed, skip), packed) / counts(x_TD, packed, skip)
-
-
-def mean_sqrt(states_TD: Tensor, packed: Packed, skip: int = 0) -> Tensor:
-    """The sum of all states over the root of their number."""
-    x_TD = wide(states_TD)
-    return segment_sum(kept(x_TD, packed, skip), packed) / counts(x_TD, packed, skip).sqrt()
-
-
-def weighted_mean(states_TD: Tensor, packed: Packed, skip: int = 0) -> Tensor:
-    """The mean with weights 1, 2, 3, ... along the sequence."""
-    weight_T1 = kept((packed.positions + 1).to(wide(states_TD).dtype)[:, None], packed, skip)
-    return segment_sum(wide(states_TD) * weight_T1, packed) / segment_sum(weight_T1, packed).clamp_min(1e-9)
-
-
-def largest(states_TD: Tensor, packed: Packed, skip: int = 0) -> Tensor:
-    """The largest value of each column over the sequence."""
-    x_TD = wide(states_TD)
-    if skip:
-        x_TD = x_TD.masked_fill((packed.positions < skip)[:, None], float("-inf"))
-    index_TD = packed.sequence[:, None].expand_as(x_TD)
-    start_BD = x_TD.new_full((len(packed), x_TD.shape[1]), float("-inf"))
-    return start_BD.scatter_reduce(0, index_TD, x_TD, reduce="amax")
-
-
-def segment_sum(x_TD: Tensor, packed: Packed) -> Tensor:
-    """The sum of each sequence's rows, B x D."""
-    if x_TD.is_cuda:
-        return torch.segment_reduce(x_TD, "sum", offsets=packed.offsets.long(), axis=0, unsafe=True)
-    return x_TD.new_zeros(len(packed), x_TD.shape[1]).index_add(0, packed.sequence, x_TD)
-
-
-def kept(x_TD: Tensor, packed: Packed, skip: int) -> Tensor:
-    """The row with the first `skip` tokens of every sequence set to 0."""
-    return x_TD * (packed.positions >= skip)[:, None] if skip else x_TD
-
-
-def counts(x_TD: Tensor, packed: Packed, skip: int) -> Tensor:
-    """Tokens pooled in each sequence, B x 1."""
-    return (packed.lengths - skip).clamp_min(0).to(x_TD.dtype).clamp_min(1e-9)[:, None]
-
-
-def wide(x: Tensor) -> Tensor:
-    """Half precision as float32; float32 and float64 as they are."""
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-
-
-POOLINGS: dict[str, Callable[[Tensor, Packed, int], Tensor]] = {
-    "cls": cls,
-    "mean": mean,
-    "max": largest,
-    "mean_sqrt_len_tokens": mean_sqrt,
-    "weightedmean": weighted_mean,
-    "lasttoken": last,
-}
-
-
 TOKENS, TOKENS_CUDA = 4_096, 32_768  # in one packed row: of pairs of texts on a CPU, of anything on a GPU
-ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "torch.nn.modules.linear.Identity": nn.Identity,
-    "torch.nn.modules.activation.Tanh": nn.Tanh,
-    "torch.nn.modules.activation.ReLU": nn.ReLU,
-    "torch.nn.modules.activation.GELU": nn.GELU,
-    "torch.nn.modules.activation.SiLU": nn.SiLU,
-    "torch.nn.modules.activation.Sigmoid": nn.Sigmoid,
-}
-
-
-class Dense(nn.Module):
-    """A projection of the pooled vector, as sentence-transformers' module of that name."""
-
-    def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        bias: bool = True,
-        activation: str = "torch.nn.modules.linear.Identity",
-    ) -> None:
-        super().__init__()
-        if activation not in ACTIVATIONS:
-            raise ModelError(f"unknown activation {activation!r}", fix=f"use one of {', '.join(ACTIVATIONS)}")
-        self.linear = nn.Linear(inputs, outputs, bias=bias)
-        self.activation = activation
-        self.function = ACTIVATIONS[activation]()
-
-    def forward(self, x_BD: Tensor) -> Tensor:
-        out: Tensor = self.function(self.linear(x_BD))
-        return out
-
-
-class Normalize(nn.Module):
-    """Vectors of length 1."""
-
-    def forward(self, x_BD: Tensor) -> Tensor:
-        return F.normalize(x_BD, dim=-1)
-
-
-def through(tail: Iterable[nn.Module], x_BD: Tensor) -> Tensor:
-    """Pooled vectors through what follows the pooling; never in half precision, as pooled ones are not."""
-    with torch.autocast(x_BD.device.type, enabled=False):
-        for part in tail:
-            x_BD = part(x_BD)
-    return x_BD
-
-
-def width_after(tail: Iterable[nn.Module], width: int) -> int:
-    """The width of a vector after the tail."""
-    return [width, *(part.linear.out_features for part in tail if isinstance(part, Dense))][-1]
 
 
 class Encoder(TextReader, nn.Module):
@@ -202,15 +102,39 @@ class Encoder(TextReader, nn.Module):
 
         `liebig:NAME` is an encoder that comes with the package.
         """
-        from liebig.model.folder import load_encoder
-
-        return load_encoder(source, pooling=pooling)
+        settings = ModelSettings.read(model_folder(source))
+        return cls(
+            Backbone.load(settings.transformer),
+            settings.tokenizer,
+            pooling=pooling or settings.pooling,
+            tail=[read_tail(name, path) for name, path in settings.tail],
+            max_length=settings.max_length,
+            prompts=settings.prompts,
+            default_prompt=settings.default_prompt,
+            similarity=settings.similarity,
+            lowercase=settings.lowercase,
+            pool_prompt=settings.pool_prompt,
+            layout=settings.layout,
+        )
 
     def save(self, folder: str | Path, *, heads: Mapping[str, nn.Module] | None = None) -> None:
-        """A folder that `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load; heads are separate."""
-        from liebig.model.folder import save_encoder
+        """A folder that `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load; heads are separate.
 
-        save_encoder(self, Path(folder), heads or {})
+        Files of the same names are replaced, others stay.
+        """
+        with written_beside(Path(folder)) as beside:
+            write_backbone(self.backbone, beside)
+            self.tokenizer.save(beside)
+            write_modules(self, beside)
+            self.layout.save(beside)
+            card = model_card(
+                "A dense retriever", "sentence-similarity", "feature-extraction", self.describe(), usage(self)
+            )
+            (beside / "README.md").write_text(card, encoding="utf-8")
+            if heads:
+                save_heads(beside / HEADS, heads)
+            else:
+                (Path(folder) / HEADS).unlink(missing_ok=True)
 
     @property
     def max_positions(self) -> int:
@@ -287,8 +211,6 @@ class Encoder(TextReader, nn.Module):
         skip: int = 0,
     ) -> NDArray[np.float32]:
         """Vectors of tokenised texts (special tokens included), N x D; the mode of training is left as it was."""
-        from liebig.model.torch_model import TorchModel
-
         was_training = self.training
         budget = token_budget or (TOKENS_CUDA if self.device.type == "cuda" else TOKENS_CPU)
         packed = ((rows.take(numbers), numbers) for numbers in split_by_budget(rows.lengths, budget))
@@ -320,3 +242,127 @@ class Encoder(TextReader, nn.Module):
         """Whether to compute in bfloat16: as given, else on CUDA; never a model that is not in float32."""
         full = self.backbone.dtype == torch.float32
         return full and (self.device.type == "cuda" if half is None else half)
+
+
+def write_modules(encoder: Encoder, folder: Path) -> None:
+    """The sentence-transformers files, old style."""
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    modules += [(f"{i}_{type(part).__name__}", type(part).__name__) for i, part in enumerate(encoder.tail, 2)]
+    listed = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(modules)
+    ]
+    write_json(folder / "modules.json", listed)
+    settings = {"max_seq_length": encoder.max_length, "do_lower_case": encoder.lowercase}
+    write_json(folder / "sentence_bert_config.json", settings)
+    write_json(
+        folder / "config_sentence_transformers.json",
+        {
+            "prompts": encoder.prompts,
+            "default_prompt_name": encoder.default_prompt,
+            "similarity_fn_name": encoder.similarity,
+        },
+    )
+    pooling: dict[str, Any] = {"word_embedding_dimension": encoder.backbone.width}
+    pooling |= {key: kind == encoder.pooling for key, kind in POOLING_KEYS.items()}
+    write_json(folder / "1_Pooling" / "config.json", pooling | {"include_prompt": encoder.pool_prompt})
+    for (path, _), part in zip(modules[2:], encoder.tail, strict=True):
+        write_tail(part, folder / path)
+
+
+def titles(encoder: Encoder) -> str:
+    """How titles are joined to texts, if that is not a plain space."""
+    if encoder.layout.title == "separator":
+        sep = encoder.tokenizer.tokens([encoder.tokenizer.sep])[0]
+        return f'- passages with a title are read as `f"{{title}} {sep} {{text}}"`\n'
+    return "- passages are read without their titles\n" if encoder.layout.title == "no" else ""
+
+
+def usage(encoder: Encoder) -> str:
+    """How the folder's vectors are made and compared, for its card."""
+    prompts = "".join(f"- prompt `{name}`: `{text!r}`\n" for name, text in encoder.prompts.items())
+    return f"""- pooling: {encoder.pooling}
+- similarity: {encoder.similarity}
+- maximum length: {encoder.max_length} tokens, special tokens included
+{titles(encoder)}{prompts}
+```python
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("this folder")
+vectors = model.encode(["a text"])
+```
+"""
+
+
+class TorchModel:
+    """An encoder run by torch, on its device; on a CPU every core works on its own rows."""
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        half: bool | None = None,
+        unit: bool = False,
+        skip: int = 0,
+        lean: bool = True,
+        precision: Precision = "fp32",
+    ) -> None:
+        """`lean` allows the lean forward, which copies weights first: for a row or two that would cost more.
+
+        `precision` is that of a CPU; `choose` in `kernels/int8.py` says what `auto` is.
+        """
+        self.encoder, self.width = encoder.eval(), encoder.width
+        self._unit, self._skip = unit, skip
+        self._device = encoder.device
+        self._cuda = self._device.type == "cuda"
+        self._half = encoder.in_half(half)
+        self._threads = 1 if self._cuda else torch.get_num_threads()
+        self._states = self._forward(lean and not self._half, precision)
+
+    def _forward(self, lean: bool, precision: Precision) -> Callable[[Packed], Tensor]:
+        """What gives the last states of a packed row."""
+        from liebig.model.kernels import int8  # compiled code, which training does without
+        from liebig.model.kernels.lean_forward import LeanForward, supports
+
+        backbone = self.encoder.backbone
+        if precision != "fp32" and not self._half and int8.choose(precision, backbone) == "int8":
+            return int8.Int8Forward(backbone, self.encoder.tokenizer.wrap)
+        return LeanForward(backbone) if lean and supports(backbone) else lambda row: backbone(row).last
+
+    def start(
+        self, packed: Iterable[PackedRow], count: int, done: Callable[[int], None] = nothing
+    ) -> Callable[[], Floats]:
+        out_PD = torch.empty(count, self.width, device=self._device)
+        if self._threads == 1:
+            for tokens, numbers in packed:
+                done(self._row(tokens, numbers, out_PD))
+        else:
+            with ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                for size in pool.map(lambda row: self._row(row[0], row[1], out_PD), packed):
+                    done(size)
+        return self._fetch(out_PD)
+
+    @torch.inference_mode()
+    def _row(self, tokens: Ragged, numbers: Longs, out_PD: Tensor) -> int:
+        row = Packed.from_ragged(tokens)
+        row = row.pin().to(self._device, non_blocking=True) if self._cuda else row
+        vectors = self.encoder.row_vectors(
+            row, self._states, unit=self._unit, half=self._half, skip=self._skip
+        )
+        out_PD[torch.from_numpy(numbers).to(self._device, non_blocking=True)] = vectors
+        return len(tokens.values)
+
+    def _fetch(self, out_PD: Tensor) -> Callable[[], Floats]:
+        """Copy back as soon as these vectors are there, not when all that follows is."""
+        if not self._cuda:
+            return out_PD.numpy
+        host = torch.empty(out_PD.shape, pin_memory=True)
+        host.copy_(out_PD, non_blocking=True)
+        done = torch.cuda.Event()
+        done.record(torch.cuda.current_stream(self._device))
+
+        def wait() -> Floats:
+            done.synchronize()
+            return np.array(host.numpy())
+
+        return wait

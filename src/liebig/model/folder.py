@@ -27,11 +27,10 @@ from liebig.base.errors import ModelError
 from liebig.base.hub import model_folder
 from liebig.base.json_file import parse_json
 from liebig.model.backbone import Backbone
-from liebig.model.encoder import Dense, Encoder, Normalize
 from liebig.model.families import family_of
 from liebig.model.loading import check_folder, is_classifier, quiet, read_config, readable
+from liebig.model.pooling import Dense, Normalize
 from liebig.model.settings import (
-    POOLING_KEYS,
     FolderReader,
     ModelSettings,
     list_modules,
@@ -87,27 +86,6 @@ def load_head(path: Path, name: str, head: nn.Module) -> None:
         head.load_state_dict(weights)
 
 
-def save_encoder(encoder: Encoder, folder: Path, heads: Mapping[str, nn.Module]) -> None:
-    """Writes the whole folder; files of the same names are replaced, others stay."""
-    with written_beside(folder) as beside:
-        write_backbone(encoder.backbone, beside)
-        encoder.tokenizer.save(beside)
-        write_modules(encoder, beside)
-        encoder.layout.save(beside)
-        card = model_card(
-            "A dense retriever",
-            "sentence-similarity",
-            "feature-extraction",
-            encoder.describe(),
-            usage(encoder),
-        )
-        (beside / "README.md").write_text(card, encoding="utf-8")
-        if heads:
-            save_heads(beside / HEADS, heads)
-        else:
-            (folder / HEADS).unlink(missing_ok=True)
-
-
 @contextmanager
 def written_beside(folder: Path) -> Iterator[Path]:
     """A folder whose files are moved into `folder` when all are written; a stage that resumes removes .*.tmp."""
@@ -123,32 +101,6 @@ def written_beside(folder: Path) -> Iterator[Path]:
 def write_backbone(backbone: Backbone, folder: Path) -> None:
     with quiet():
         backbone.model.save_pretrained(str(folder), safe_serialization=True)
-
-
-def write_modules(encoder: Encoder, folder: Path) -> None:
-    """The sentence-transformers files, old style."""
-    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    modules += [(f"{i}_{type(part).__name__}", type(part).__name__) for i, part in enumerate(encoder.tail, 2)]
-    listed = [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for i, (path, kind) in enumerate(modules)
-    ]
-    write_json(folder / "modules.json", listed)
-    settings = {"max_seq_length": encoder.max_length, "do_lower_case": encoder.lowercase}
-    write_json(folder / "sentence_bert_config.json", settings)
-    write_json(
-        folder / "config_sentence_transformers.json",
-        {
-            "prompts": encoder.prompts,
-            "default_prompt_name": encoder.default_prompt,
-            "similarity_fn_name": encoder.similarity,
-        },
-    )
-    pooling: dict[str, Any] = {"word_embedding_dimension": encoder.backbone.width}
-    pooling |= {key: kind == encoder.pooling for key, kind in POOLING_KEYS.items()}
-    write_json(folder / "1_Pooling" / "config.json", pooling | {"include_prompt": encoder.pool_prompt})
-    for (path, _), part in zip(modules[2:], encoder.tail, strict=True):
-        write_tail(part, folder / path)
 
 
 def write_tail(part: nn.Module, folder: Path) -> None:
@@ -185,30 +137,6 @@ tags: [sentence-transformers, {tag}, liebig]
 {usage}"""
 
 
-def titles(encoder: Encoder) -> str:
-    """How titles are joined to texts, if that is not a plain space."""
-    if encoder.layout.title == "separator":
-        sep = encoder.tokenizer.tokens([encoder.tokenizer.sep])[0]
-        return f'- passages with a title are read as `f"{{title}} {sep} {{text}}"`\n'
-    return "- passages are read without their titles\n" if encoder.layout.title == "no" else ""
-
-
-def usage(encoder: Encoder) -> str:
-    """How the folder's vectors are made and compared, for its card."""
-    prompts = "".join(f"- prompt `{name}`: `{text!r}`\n" for name, text in encoder.prompts.items())
-    return f"""- pooling: {encoder.pooling}
-- similarity: {encoder.similarity}
-- maximum length: {encoder.max_length} tokens, special tokens included
-{titles(encoder)}{prompts}
-```python
-from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer("this folder")
-vectors = model.encode(["a text"])
-```
-"""
-
-
 def write_json(path: Path, value: Any) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -241,24 +169,6 @@ def encoder_folder(source: str | Path) -> Path:
             fix="name an encoder; rerankers are given as --reranker",
         )
     return folder
-
-
-def load_encoder(source: str | Path, *, pooling: str | None = None) -> Encoder:
-    """An encoder from a folder or hub name; without `modules.json` it is pooled by CLS unless said otherwise."""
-    settings = ModelSettings.read(model_folder(source))
-    return Encoder(
-        Backbone.load(settings.transformer),
-        settings.tokenizer,
-        pooling=pooling or settings.pooling,
-        tail=[read_tail(name, path) for name, path in settings.tail],
-        max_length=settings.max_length,
-        prompts=settings.prompts,
-        default_prompt=settings.default_prompt,
-        similarity=settings.similarity,
-        lowercase=settings.lowercase,
-        pool_prompt=settings.pool_prompt,
-        layout=settings.layout,
-    )
 
 
 def text_reader(source: str | Path) -> FolderReader:

@@ -35,7 +35,7 @@ POOLING_KEYS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-# What `save_encoder` writes beside weights and tokenizer; other libraries do without some of them.
+# What `Encoder.save` writes beside weights and tokenizer; other libraries do without some of them.
 OWN_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 SMALL = 4 << 20  # bytes of a file whose hash is checked whenever a model is loaded; larger ones by their size
 MODULES = ("Transformer", "Pooling", "Dense", "Normalize")

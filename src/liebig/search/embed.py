@@ -1,7 +1,7 @@
 """The one way from texts to vectors: tokens, packed rows, the model, vectors in the order of the texts.
 
 `Embedder` is an encoder with the layouts of its roles and the forward that suits it: torch on its device
-(`model/torch_model.py`, with a lean forward on a CPU), numpy where torch is not installed (`model/numpy_model.py`), or
+(`model/encoder.py`, with a lean forward on a CPU), numpy where torch is not installed (`model/numpy_model.py`), or
 an ONNX export (`model/onnx_graph.py`). `vectors` answers at once; `stream` takes any number of texts, a window at a
 time: windows are tokenised ahead of the model, in processes where it runs on a GPU and there are very many texts; texts
 longer than the model takes are cut or become several pieces that overlap, pieces are sorted by length and packed up to
@@ -548,7 +548,7 @@ class Embedder:
                 assert graph is not None, "it was there when the model was opened"
                 self._models[key] = OnnxModel(graph, self._encoder, unit=unit, threads=key[2])
             else:
-                from liebig.model.torch_model import TorchModel
+                from liebig.model.encoder import TorchModel
 
                 self._models[key] = TorchModel(
                     self.encoder,

@@ -25,9 +25,9 @@ from liebig.base.progress import say
 from liebig.base.workspace import Folder
 from liebig.methods.condenser import CondenserHead
 from liebig.model.backbone import Backbone
-from liebig.model.encoder import Encoder, Normalize
-from liebig.model.folder import load_encoder, save_encoder
+from liebig.model.encoder import Encoder
 from liebig.model.loading import new_model, readable
+from liebig.model.pooling import Normalize
 from liebig.model.settings import TransformerFile, read_model_file
 from liebig.text.tokenizer import Tokenizer
 
@@ -83,7 +83,7 @@ def import_checkpoint(config: ImportConfig, out: Path) -> CheckpointInfo:
     if config.similarity != "auto":
         encoder.similarity = config.similarity
     encoder.max_length = min(config.max_length or encoder.max_length, encoder.backbone.max_positions)
-    save_encoder(encoder, out, heads)
+    encoder.save(out, heads=heads)
     return CheckpointInfo(kind, encoder.pooling, tuple(heads), encoder.describe())
 
 
@@ -101,7 +101,7 @@ def hf_folder(source: Path, tokenizer: Path | None) -> tuple[str, Encoder]:
     """A published model folder: Contriever says so in its config, or by its name, and is pooled by the mean, the
     others by CLS."""
     if (source / "modules.json").exists():
-        return "sentence-transformers", load_encoder(source)
+        return "sentence-transformers", Encoder.load(source)
     config = read_model_file(source / "config.json", TransformerFile)
     called = f"{source.name} {(config.model_extra or {}).get('_name_or_path')}".lower()
     is_contriever = "Contriever" in (config.architectures or []) or "contriever" in called

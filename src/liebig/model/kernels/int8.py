@@ -39,6 +39,7 @@ from liebig.base.compiled import byte_products
 from liebig.base.errors import RecipeError
 from liebig.base.machine import DOT, PRECISION, VNNI, default_precision
 from liebig.model.backbone import Backbone
+from liebig.model.kernels.lean_forward import F, I, Kept, LeanForward, Norm, read_layers, supports
 from liebig.model.kernels.registers import (
     LANES,
     PANEL,
@@ -74,15 +75,6 @@ from liebig.model.kernels.registers import (
 )
 from liebig.model.packed import Packed
 from liebig.model.settings import Floats, Longs, Precision
-from liebig.model.torch_model import (
-    F,
-    I,
-    Kept,
-    LeanForward,
-    Norm,
-    read_layers,
-    supports,
-)
 
 Codes = NDArray[np.uint8]
 Sums = NDArray[np.int32]

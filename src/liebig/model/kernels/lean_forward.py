@@ -1,16 +1,21 @@
-"""An encoder run by torch on packed rows: what `Encoder.encode` and the engine in `search/embed.py` share.
+"""A lean forward for a CPU in float32: the same weights and the same function, with less between the products.
 
-On a CPU every core works on its own rows, so none waits for another, and a BERT-like model goes through a lean forward
-(`LeanForward`, or `Int8Forward` in `kernels/int8.py`). On a GPU rows are copied while the row before is computed, and
-vectors come back while the next rows are under way.
+Queries, keys and values come from one product; attention is two batched products per sequence straight from its
+rows, so nothing is padded, gathered or masked; what lies between products is one pass each, in memory that is kept,
+because a CPU spends more on fresh pages than on the arithmetic in them. States carry a 1 in a column of their own,
+so that a bias is one more row of the weights; a bias of keys moves all scores of a query alike and is left out, one
+of values goes through the shares, which sum to 1, into the next bias. For BERT-like families; others run as they
+are. Four fifths of its time are the products.
 
-P pieces of text, D width of the vectors.
+The kernels between the products are one pass over memory each. Loops are written so that they become vector
+instructions: exp is a polynomial (relative error 2e-7), and the largest score is found among integers that are
+ordered as the scores are. Softmax leaves its division to the copy of what was mixed.
+
+T packed tokens, D width, H heads, E head width, L tokens of a sequence, M width of the feed-forward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log
@@ -20,28 +25,12 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from liebig.model.backbone import Backbone
-from liebig.model.encoder import Encoder
+from liebig.model.kernels.lean import LEAN, LeanLayer, LeanWeights
 from liebig.model.packed import Packed
-from liebig.model.settings import Floats, Longs, PackedRow, Precision, nothing
-from liebig.ragged import Ragged
-
-# A lean forward for a CPU in float32: the same weights and the same function, with less between the products.
-#
-# Queries, keys and values come from one product; attention is two batched products per sequence straight from its
-# rows, so nothing is padded, gathered or masked; what lies between products is one pass each, in memory that is kept,
-# because a CPU spends more on fresh pages than on the arithmetic in them. States carry a 1 in a column of their own,
-# so that a bias is one more row of the weights; a bias of keys moves all scores of a query alike and is left out, one
-# of values goes through the shares, which sum to 1, into the next bias. For BERT-like families; others run as they
-# are. Four fifths of its time are the products.
-#
-# T packed tokens, D width, H heads, E head width, L tokens of a sequence, M width of the feed-forward.
-
-# Kernels for what lies between the products, one pass over memory each. Loops are written so that they become vector
-# instructions: exp is a polynomial (relative error 2e-7), and the largest score is found among integers that are
-# ordered as the scores are. Softmax leaves its division to the copy of what was mixed.
+from liebig.model.settings import Floats
 
 F, I = np.float32, np.int32  # noqa: E741
 FAST = {"reassoc", "contract", "nsz", "arcp"}  # sums in any order; NaN and infinity stay what they are
@@ -120,9 +109,6 @@ def add_and_normalise(
             x_TD[t, d] = (x_TD[t, d] - mean) * factor * scale[d] + shift[d]
 
 
-BERT_LIKE = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
-
-
 class Norm(NamedTuple):
     """The bias of a product, and the layer norm after it."""
 
@@ -148,7 +134,7 @@ class LayerWeights:
 
 def supports(backbone: Backbone) -> bool:
     """Whether the lean forward computes what the backbone does: family, activation, precision and device."""
-    if backbone.family not in (*BERT_LIKE, "distilbert") or not backbone.packed:
+    if backbone.family not in LEAN or not backbone.packed:
         return False
     config: Any = backbone.config
     activation = getattr(config, "hidden_act", getattr(config, "activation", ""))
@@ -160,36 +146,19 @@ def supports(backbone: Backbone) -> bool:
 def read_layers(backbone: Backbone) -> list[LayerWeights]:
     """The layers' weights; those of queries, keys and values are copied into one."""
     layers: Any = backbone.kind.layers(backbone.body)
-    return [_distilbert(layer) if backbone.family == "distilbert" else _bert(layer) for layer in layers]
+    return [_joined(LEAN[backbone.family](layer)) for layer in layers]
 
 
-def _bert(layer: Any) -> LayerWeights:
-    inner, outer, last = layer.attention.self, layer.attention.output, layer.output
-    return _layer(
-        (inner.query, inner.key, inner.value), (outer.dense, outer.LayerNorm), layer.intermediate.dense,
-        (last.dense, last.LayerNorm), inner.num_attention_heads, inner.scaling,
-    )  # fmt: skip
-
-
-def _distilbert(layer: Any) -> LayerWeights:
-    inner, feed = layer.attention, layer.ffn
-    return _layer(
-        (inner.q_lin, inner.k_lin, inner.v_lin), (inner.out_lin, layer.sa_layer_norm), feed.lin1,
-        (feed.lin2, layer.output_layer_norm), inner.n_heads, inner.scaling,
-    )  # fmt: skip
-
-
-def _layer(
-    qkv: tuple[nn.Linear, nn.Linear, nn.Linear], out: tuple[nn.Linear, nn.LayerNorm], up: nn.Linear,
-    down: tuple[nn.Linear, nn.LayerNorm], heads: int, scale: float,
-) -> LayerWeights:  # fmt: skip
-    nothing = torch.zeros_like(qkv[0].bias)
-    joined = torch.cat([linear.weight.detach() for linear in qkv])
-    values = out[0].weight.detach() @ qkv[2].bias.detach()  # what their bias becomes behind the shares
+def _joined(layer: LeanLayer) -> LayerWeights:
+    w = LeanWeights(*(tensor.detach() for tensor in layer.weights))
+    nothing = torch.zeros_like(w.query_bias)
+    qkv = _with_bias(torch.cat([w.query, w.key, w.value]), torch.cat([w.query_bias, nothing, nothing]))
+    shares = w.close @ w.value_bias  # what the bias of values becomes behind the shares
+    first, second = (np.float32(eps) for eps in layer.eps)
     return LayerWeights(
-        _with_bias(joined, torch.cat([qkv[0].bias.detach(), nothing, nothing])), out[0].weight.detach().T,
-        _norm(out[1], out[0].bias.detach() + values), _with_bias(up.weight.detach(), up.bias.detach()),
-        down[0].weight.detach().T, _norm(down[1], down[0].bias.detach()), heads, scale,
+        qkv, w.close.T, _norm(w.close_bias + shares, w.close_norm, w.close_shift, first),
+        _with_bias(w.up, w.up_bias), w.down.T, _norm(w.down_bias, w.down_norm, w.down_shift, second),
+        layer.heads, layer.scale,
     )  # fmt: skip
 
 
@@ -197,8 +166,8 @@ def _with_bias(weight: Tensor, bias: Tensor) -> Tensor:
     return torch.cat([weight, bias[:, None]], 1).T
 
 
-def _norm(norm: nn.LayerNorm, bias: Tensor) -> Norm:
-    return Norm(bias.numpy(), norm.weight.detach().numpy(), norm.bias.detach().numpy(), np.float32(norm.eps))
+def _norm(bias: Tensor, scale: Tensor, shift: Tensor, eps: np.float32) -> Norm:
+    return Norm(bias.numpy(), scale.numpy(), shift.numpy(), eps)
 
 
 class Kept(local):
@@ -263,76 +232,3 @@ class LeanForward:
             mixed_HLE = torch.bmm(scores, v, out=self._kept.get("mixed", heads, length, width // heads))
             divide_into(mixed_HLE.numpy(), sums, out_TD[start:end])
         return seen_TD
-
-
-class TorchModel:
-    """An encoder run by torch, on its device; on a CPU every core works on its own rows."""
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        *,
-        half: bool | None = None,
-        unit: bool = False,
-        skip: int = 0,
-        lean: bool = True,
-        precision: Precision = "fp32",
-    ) -> None:
-        """`lean` allows the lean forward, which copies weights first: for a row or two that would cost more.
-
-        `precision` is that of a CPU; `choose` in `kernels/int8.py` says what `auto` is.
-        """
-        self.encoder, self.width = encoder.eval(), encoder.width
-        self._unit, self._skip = unit, skip
-        self._device = encoder.device
-        self._cuda = self._device.type == "cuda"
-        self._half = encoder.in_half(half)
-        self._threads = 1 if self._cuda else torch.get_num_threads()
-        self._states = self._forward(lean and not self._half, precision)
-
-    def _forward(self, lean: bool, precision: Precision) -> Callable[[Packed], Tensor]:
-        """What gives the last states of a packed row."""
-        from liebig.model.kernels import int8  # which takes the weights as they are read here
-
-        backbone = self.encoder.backbone
-        if precision != "fp32" and not self._half and int8.choose(precision, backbone) == "int8":
-            return int8.Int8Forward(backbone, self.encoder.tokenizer.wrap)
-        return LeanForward(backbone) if lean and supports(backbone) else lambda row: backbone(row).last
-
-    def start(
-        self, packed: Iterable[PackedRow], count: int, done: Callable[[int], None] = nothing
-    ) -> Callable[[], Floats]:
-        out_PD = torch.empty(count, self.width, device=self._device)
-        if self._threads == 1:
-            for tokens, numbers in packed:
-                done(self._row(tokens, numbers, out_PD))
-        else:
-            with ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                for size in pool.map(lambda row: self._row(row[0], row[1], out_PD), packed):
-                    done(size)
-        return self._fetch(out_PD)
-
-    @torch.inference_mode()
-    def _row(self, tokens: Ragged, numbers: Longs, out_PD: Tensor) -> int:
-        row = Packed.from_ragged(tokens)
-        row = row.pin().to(self._device, non_blocking=True) if self._cuda else row
-        vectors = self.encoder.row_vectors(
-            row, self._states, unit=self._unit, half=self._half, skip=self._skip
-        )
-        out_PD[torch.from_numpy(numbers).to(self._device, non_blocking=True)] = vectors
-        return len(tokens.values)
-
-    def _fetch(self, out_PD: Tensor) -> Callable[[], Floats]:
-        """Copy back as soon as these vectors are there, not when all that follows is."""
-        if not self._cuda:
-            return out_PD.numpy
-        host = torch.empty(out_PD.shape, pin_memory=True)
-        host.copy_(out_PD, non_blocking=True)
-        done = torch.cuda.Event()
-        done.record(torch.cuda.current_stream(self._device))
-
-        def wait() -> Floats:
-            done.synchronize()
-            return np.array(host.numpy())
-
-        return wait
