@@ -148,7 +148,7 @@ def test_the_map_of_contributing_names_what_exists():
     assert set(re.findall(r"^  ([a-z0-9_]+)/ ", tree, re.MULTILINE)) == folders
 
 
-def test_no_files_of_a_folder_import_in_a_circle():
+def test_no_files_import_in_a_circle():
     """Imports for types alone count too: what two files need of each other belongs to a third below them."""
     names = {".".join(("liebig", *path.relative_to(ROOT).with_suffix("").parts)): path for path in sources()}
     names = {name.removesuffix(".__init__"): path for name, path in names.items()}

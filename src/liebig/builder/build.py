@@ -65,7 +65,7 @@ from liebig.model.onnx_graph import WRITERS, is_export, needs
 from liebig.model.settings import ModelSettings
 from liebig.search import retriever_folder as description
 from liebig.search.retriever import Retriever
-from liebig.search.retriever_folder import DEPTH as RERANKED, WORK, RetrieverDescription
+from liebig.search.retriever_folder import RERANK_DEPTH as RERANKED, WORK, RetrieverDescription
 from liebig.stages.bm25 import STAGE as BM25, BM25Config
 from liebig.stages.init import STAGE as INIT, InitConfig
 from liebig.stages.passages import LENGTH, STAGE as PASSAGES, PassagesConfig
