@@ -46,13 +46,13 @@ def explain(
     places: dict[tuple[Part, ...], list[Any]] = {}
     for one in error.errors():
         places.setdefault(tuple(walk(model, one["loc"], tree)[1]), []).append(one)
-    unknown = [place for place, found in places.items() if found[0]["type"] == "extra_forbidden"]
+    unknown = [place for place, problems in places.items() if problems[0]["type"] == "extra_forbidden"]
     tables = {place[:-1] for place in unknown}
     outer = {place[:end] for place in places for end in range(len(place))}  # wrong because of what is in them
     rest = [
         place
-        for place, found in places.items()
-        if place not in (*unknown, *outer) and not (found[0]["type"] == "missing" and place[:-1] in tables)
+        for place, problems in places.items()
+        if place not in (*unknown, *outer) and not (problems[0]["type"] == "missing" and place[:-1] in tables)
     ]
     return [_explained(model, places[place], tree, prefix) for place in (*unknown, *rest)]
 
@@ -135,10 +135,10 @@ def walk(
         path.append(part)
         tree = tree[part] if _has(tree, part) else None
         models = [
-            found
+            inner
             for m in models
             if part in m.model_fields
-            for found in models_in(m.model_fields[str(part)].annotation)
+            for inner in models_in(m.model_fields[str(part)].annotation)
         ] or models
     return models, path
 
@@ -161,7 +161,7 @@ def models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     if get_origin(annotation) in (Union, UnionType, Annotated, list, tuple, dict):
-        return [found for part in get_args(annotation) for found in models_in(part)]
+        return [model for part in get_args(annotation) for model in models_in(part)]
     return []
 
 
@@ -181,8 +181,8 @@ def packaged(path: Path) -> Path:
     if path.exists() or path.is_absolute():
         return path
     parts = path.parts[1:] if path.parts[:1] == (RECIPES,) else path.parts
-    found = recipes_home().joinpath(*parts)
-    choices = (found, found.with_name(f"{found.name}.toml"))
+    file = recipes_home().joinpath(*parts)
+    choices = (file, file.with_name(f"{file.name}.toml"))
     return next((choice for choice in choices if parts and choice.is_file()), path)
 
 
@@ -201,8 +201,8 @@ class Unrecorded:
 def _bundled(value: Any) -> Any:
     """`liebig:NAME` stands for an encoder that comes with the package, `recipes/…` for what its recipes read."""
     if isinstance(value, str | Path) and Path(value).parts[:1] == (RECIPES,) and not Path(value).exists():
-        found = recipes_home().joinpath(*Path(value).parts[1:])
-        return found if found.exists() else value
+        packaged_file = recipes_home().joinpath(*Path(value).parts[1:])
+        return packaged_file if packaged_file.exists() else value
     if not (isinstance(value, str | Path) and str(value).startswith(encoders.PREFIX)):
         return value
     return encoders.folder(str(value))
@@ -304,15 +304,15 @@ def recorded(config: Config) -> dict[str, Any]:
 
 def inputs(config: Config, prefix: str = "") -> dict[str, Path]:
     """Every path marked `Input` in the recipe, by its dotted name; in tables and lists of paths or tables too."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for name, field in type(config).model_fields.items():
         marked = any(isinstance(mark, Input) for mark in field.metadata) or "Input" in str(field.annotation)
         for key, value in _leaves(prefix + name, getattr(config, name)):
             if isinstance(value, Config):
-                found |= inputs(value, key + ".")
+                paths |= inputs(value, key + ".")
             elif marked and isinstance(value, Path):
-                found[key] = value
-    return found
+                paths[key] = value
+    return paths
 
 
 def resolved(config: C, fetch: bool = True) -> C:
@@ -325,9 +325,9 @@ def resolved(config: C, fetch: bool = True) -> C:
         marked = any(isinstance(mark, ModelInput) for mark in field.metadata)
         marked |= ModelInput.__name__ in str(field.annotation)
         value = getattr(config, name)
-        found = _resolved(value, marked, fetch)
-        if found != value:
-            changed[name] = found
+        new = _resolved(value, marked, fetch)
+        if new != value:
+            changed[name] = new
     return config.model_copy(update=changed) if changed else config
 
 

@@ -217,10 +217,10 @@ def name_of(folder: Path) -> str:
 def _snapshot(name: str, *, local_files_only: bool = False) -> Path:
     from huggingface_hub import snapshot_download
 
-    found = snapshot_download(
+    folder = snapshot_download(
         name, allow_patterns=FILES, ignore_patterns=OTHERS, local_files_only=local_files_only
     )
-    return Path(found)
+    return Path(folder)
 
 
 @contextmanager

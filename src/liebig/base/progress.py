@@ -55,8 +55,8 @@ def is_verbose() -> bool:
 def in_notebook() -> bool:
     """Whether standard output is a cell of a notebook."""
     shell = sys.modules.get("IPython")
-    found = shell.get_ipython() if shell is not None else None
-    return found is not None and hasattr(found, "kernel")
+    running = shell.get_ipython() if shell is not None else None
+    return running is not None and hasattr(running, "kernel")
 
 
 class Progress:

@@ -196,14 +196,14 @@ def verify(folder: Path, *, hashes: bool = True, below: str = "", largest: int |
     `hashes=False` compares sizes only; with `largest`, files of more bytes are compared by size.
     """
     manifest = read_manifest(folder)
-    for name, wanted in manifest.outputs.items():
+    for name, recorded in manifest.outputs.items():
         if not PurePosixPath(name).is_relative_to(below):
             continue
         path, size = folder / name, manifest.sizes[name]
         if not path.is_file():
             raise CorruptError(f"{name} is missing", file=folder, fix=AGAIN)
         hashed = hashes and (largest is None or size <= largest)
-        if path.stat().st_size != size or (hashed and hash_file(path) != wanted):
+        if path.stat().st_size != size or (hashed and hash_file(path) != recorded):
             raise CorruptError(f"{name} does not match the manifest", file=folder, fix=AGAIN)
     return manifest
 
@@ -280,9 +280,9 @@ def _hold_against_manifest(path: Path, hashes: Mapping[str, str]) -> None:
     missing = [name for name in inside if name.relative_to(base).as_posix() not in hashes]
     if missing and path.is_dir():
         raise CorruptError(f"{missing[0]} is missing", file=home, fix=AGAIN)
-    for name, found in hashes.items():
-        wanted = outputs.get((base / name).as_posix())
-        if wanted is not None and wanted != found:
+    for name, actual in hashes.items():
+        recorded = outputs.get((base / name).as_posix())
+        if recorded is not None and recorded != actual:
             raise CorruptError(f"{base / name} does not match the manifest", file=home, fix=AGAIN)
 
 
@@ -303,11 +303,11 @@ def atomic_write(path: Path, data: bytes) -> None:
 @cache
 def versions() -> dict[str, str]:
     """The versions a result depends on."""
-    found = {"python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}"}
+    packages = {"python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}"}
     for package in PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+            packages[package] = version(package)
+    return packages
 
 
 @contextlib.contextmanager

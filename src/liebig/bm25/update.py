@@ -88,10 +88,10 @@ def _mark_deleted(path: Path, names: Sequence[str], old: int, delete: Iterable[s
     """Mark passages of the first `old` segments as deleted: those named, and those that were replaced."""
     segments = list(open_segments(path, names))
     _refuse_duplicates(segments[old:])
-    wanted = set(delete)
-    missing = set(wanted)
+    ids = set(delete)
+    missing = set(ids)
     for segment in segments[:old]:
-        named = {id: segment.ids.find(id) for id in wanted}
+        named = {id: segment.ids.find(id) for id in ids}
         missing -= {id for id, number in named.items() if number is not None}
         gone = {number for number in named.values() if number is not None}
         gone.update(*(_shared(segment, new) for new in segments[old:]), segment.deleted.tolist())

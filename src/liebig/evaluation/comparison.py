@@ -101,7 +101,7 @@ class TaskComparison:
 
 
 def gather(
-    names: Sequence[str], runs: Iterable[PerQuery], asked: Sequence[str] = ()
+    names: Sequence[str], runs: Iterable[PerQuery], chosen: Sequence[str] = ()
 ) -> tuple[list[ComparedSystem], int]:
     """Runs put together by name; all must have the same queries and the measures asked for, or one in common."""
     listed = list(runs)
@@ -116,19 +116,19 @@ def gather(
                 f"{name} on {_asked(other.queries)}",
                 fix="evaluate all of them on the same split",
             )
-    missing = [measure for measure in asked if measure not in measures]
+    missing = [measure for measure in chosen if measure not in measures]
     if missing or not measures:
         raise DataError(
             f"the runs do not all have {missing[0]}" if missing else "the runs have no measure in common",
             fix="evaluate them with the same measures",
         )
-    measures = list(asked) or measures
+    measures = list(chosen) or measures
     by_name: dict[str, list[PerQuery]] = {}
     for name, per_query in zip(names, listed):
         by_name.setdefault(name, []).append(per_query)
     systems = [
-        ComparedSystem(name, {m: np.stack([r.of(m) for r in found]) for m in measures})
-        for name, found in by_name.items()
+        ComparedSystem(name, {m: np.stack([r.of(m) for r in seeds]) for m in measures})
+        for name, seeds in by_name.items()
     ]
     return systems, len(queries)
 
@@ -182,10 +182,10 @@ def compare_systems(
     return TaskComparison(queries, list(by_name), seeds, found)
 
 
-def beaten(found: TaskComparison, measure: str, name: str, alpha: float) -> list[str]:
+def beaten(comparison: TaskComparison, measure: str, name: str, alpha: float) -> list[str]:
     """The systems that a system is significantly better than."""
     worse = []
-    for pair in found.pairs:
+    for pair in comparison.pairs:
         if pair.measure == measure and pair.adjusted <= alpha and name in (pair.a, pair.b):
             difference = pair.comparison.difference.mean
             better = pair.a if difference > 0 else pair.b
@@ -194,31 +194,31 @@ def beaten(found: TaskComparison, measure: str, name: str, alpha: float) -> list
     return worse
 
 
-def mean_rows(found: TaskComparison, alpha: float) -> tuple[list[str], list[list[str]]]:
+def mean_rows(comparison: TaskComparison, alpha: float) -> tuple[list[str], list[list[str]]]:
     """Means with intervals, and letters of the systems that are significantly worse."""
-    letters = {name: chr(ord("a") + i % 26) for i, name in enumerate(found.systems)}
-    measures = list(next(iter(found.seeds.values())))
+    letters = {name: chr(ord("a") + i % 26) for i, name in enumerate(comparison.systems)}
+    measures = list(next(iter(comparison.seeds.values())))
     rows = []
-    for name in found.systems:
+    for name in comparison.systems:
         cells = []
         for measure in measures:
-            seeds = found.seeds[name][measure]
-            marks = "".join(letters[other] for other in beaten(found, measure, name, alpha))
+            seeds = comparison.seeds[name][measure]
+            marks = "".join(letters[other] for other in beaten(comparison, measure, name, alpha))
             spread = f" ±{seeds.deviation:.4f}" if len(seeds.means) > 1 else ""
             interval = seeds.interval
             cells.append(
                 f"{interval.mean:.4f}{spread} [{interval.low:.4f}, {interval.high:.4f}] {marks}".strip()
             )
-        count = len(next(iter(found.seeds[name].values())).means)
+        count = len(next(iter(comparison.seeds[name].values())).means)
         rows.append([f"{letters[name]}  {name}" + (f" ({count} seeds)" if count > 1 else ""), *cells])
     return ["system", *measures], rows
 
 
-def pair_rows(found: TaskComparison) -> tuple[list[str], list[list[str]]]:
+def pair_rows(comparison: TaskComparison) -> tuple[list[str], list[list[str]]]:
     """One row for each comparison."""
     header = ["measure", "A", "B", "A - B", "interval", "p", "p (Holm)", "effect d", "wins / ties / losses"]
     rows = []
-    for pair in found.pairs:
+    for pair in comparison.pairs:
         c = pair.comparison
         interval = f"[{c.difference.low:+.4f}, {c.difference.high:+.4f}]"
         numbers = [
@@ -232,15 +232,15 @@ def pair_rows(found: TaskComparison) -> tuple[list[str], list[list[str]]]:
     return header, rows
 
 
-def to_json(found: TaskComparison, test: Test, alpha: float) -> dict[str, Any]:
+def to_json(comparison: TaskComparison, test: Test, alpha: float) -> dict[str, Any]:
     """A tree for compare.json."""
     return {
-        "queries": found.queries,
+        "queries": comparison.queries,
         "test": test,
         "alpha": alpha,
-        "systems": list(found.systems),
-        "seeds": {name: {m: asdict(s) for m, s in of.items()} for name, of in found.seeds.items()},
-        "pairs": [asdict(pair) for pair in found.pairs],
+        "systems": list(comparison.systems),
+        "seeds": {name: {m: asdict(s) for m, s in of.items()} for name, of in comparison.seeds.items()},
+        "pairs": [asdict(pair) for pair in comparison.pairs],
     }
 
 

@@ -133,7 +133,7 @@ def assemble(
         data=[
             (titles[stage.name], tree) for stage in stages if (tree := stage.json("summary.json")) is not None
         ],
-        training=[found for stage in stages if (found := training_of(stage, titles[stage.name])) is not None],
+        training=[log for stage in stages if (log := training_of(stage, titles[stage.name])) is not None],
         tables=tables,
         matrices=matrices,
         errors=[_errors(name, tree) for name, tree in _json(stages, "errors.json")],
@@ -170,17 +170,17 @@ def render(page: Page) -> str:
 
 def all_plots(page: Page) -> list[Plot]:
     """Every plot of the page, to be saved as files."""
-    found = [
+    plots = [
         Plot(_slug(f"{t.name}-{title}"), title, "", svg) for t in page.training for title, svg in t.plots
     ]
-    found += [Plot("check", "Systems of the check", "", page.check.plot)] if page.check else []
-    found += [
+    plots += [Plot("check", "Systems of the check", "", page.check.plot)] if page.check else []
+    plots += [
         Plot(_slug(f"systems-{t.label}"), f"Systems on {t.label}", "", t.intervals) for t in page.tables
     ]
-    found += [
+    plots += [
         Plot(_slug(f"recall-{t.label}"), f"Recall on {t.label}", "", t.plot) for t in page.tables if t.plot
     ]
-    return [*found, *(errors.plot for errors in page.errors), *page.plots]
+    return [*plots, *(errors.plot for errors in page.errors), *page.plots]
 
 
 def inline_svg(svg: str, label: str) -> Markup:
@@ -223,7 +223,7 @@ def _errors(name: str, tree: Mapping[str, Any]) -> Errors:
 
 def _stored_plots(stage: StageRun) -> list[Plot]:
     """The plots that an analysis wrote."""
-    found = [(kind, stage.file(f"{kind}.svg")) for kind in CAPTIONS]
+    files = [(kind, stage.file(f"{kind}.svg")) for kind in CAPTIONS]
     return [
         Plot(
             _slug(f"{stage.name}-{kind}"),
@@ -231,7 +231,7 @@ def _stored_plots(stage: StageRun) -> list[Plot]:
             CAPTIONS[kind],
             path.read_text("utf-8"),
         )
-        for kind, path in found
+        for kind, path in files
         if path
     ]
 

@@ -79,12 +79,12 @@ def _parse(
     starts, ends = np.empty(columns, dtype=np.int64), np.empty(columns, dtype=np.int64)
     i = 0
     while i < data.size:
-        found, i = _split(data, i, starts, ends)
-        if found == 0:
+        count, i = _split(data, i, starts, ends)
+        if count == 0:
             line += 1
             continue
-        if found != columns:
-            return n, queries, line, FEW_COLUMNS if found < columns else MANY_COLUMNS
+        if count != columns:
+            return n, queries, line, FEW_COLUMNS if count < columns else MANY_COLUMNS
         longs[0, n], longs[1, n] = starts[0], ends[0]
         longs[2, n], longs[3, n] = starts[passage], ends[passage]
         if n == 0 or compare(data, starts[0], ends[0], data, longs[0, n - 1], longs[1, n - 1]) != 0:
@@ -110,19 +110,19 @@ def _parse(
 @numba.njit(cache=True, nogil=True)
 def _split(data: Bytes, i: int, starts: Longs, ends: Longs) -> tuple[int, int]:
     """The columns of the line that begins at i, and where the next line begins."""
-    found = 0
+    count = 0
     while data[i] != 10:
         if _blank(data[i]):
             i += 1
             continue
-        if found < starts.size:
-            starts[found] = i
+        if count < starts.size:
+            starts[count] = i
         while not _blank(data[i]):
             i += 1
-        if found < starts.size:
-            ends[found] = i
-        found += 1
-    return found, i + 1
+        if count < starts.size:
+            ends[count] = i
+        count += 1
+    return count, i + 1
 
 
 @numba.njit(cache=True, nogil=True)
@@ -237,8 +237,8 @@ def run_file(path: Path) -> Path | None:
     """The run a path stands for: a file itself, or the only .trec of a folder or of its runs/; none if it has none."""
     if not path.is_dir():
         return path
-    found = sorted(path.glob("*.trec")) or sorted(path.glob("runs/*.trec"))
-    named = [file for file in found if file.name == "run.trec"] or found
+    files = sorted(path.glob("*.trec")) or sorted(path.glob("runs/*.trec"))
+    named = [file for file in files if file.name == "run.trec"] or files
     if len(named) > 1:
         raise DataError(
             f"the folder has several runs: {', '.join(file.name for file in named)}",
@@ -261,15 +261,15 @@ def open_run(path: Path) -> Iterator[RunBlock]:
     source = source_of(path)
     if not source.head(1 << 12).strip():
         return iter(())
-    found = _detected(path)
-    if found.format.name in DETECTED:
-        return read_blocks(path, DETECTED[found.format.name])
-    if found.format.name in ("beir-qrels", "msmarco-id-triples") and _has_ranks(source):
+    detected = _detected(path)
+    if detected.format.name in DETECTED:
+        return read_blocks(path, DETECTED[detected.format.name])
+    if detected.format.name in ("beir-qrels", "msmarco-id-triples") and _has_ranks(source):
         return read_blocks(path, "marco")
-    if found.format.name == "dpr-results":
-        return _from_hits(item.record for item in found.items(Options()))
+    if detected.format.name == "dpr-results":
+        return _from_hits(item.record for item in detected.items(Options()))
     raise DataError(
-        f"this looks like {found.format.about}, not like a run",
+        f"this looks like {detected.format.about}, not like a run",
         file=path,
         fix="name a TREC, MS MARCO or DPR run",
     )
@@ -404,15 +404,15 @@ class FirstHits:
 
 
 def found_in(
-    run: Path, depth: int, wanted: Iterable[str] | None = None, blocks: Sequence[RunBlock] | None = None
+    run: Path, depth: int, queries: Iterable[str] | None = None, blocks: Sequence[RunBlock] | None = None
 ) -> dict[str, FirstHits]:
     """The first hits of each query of a run file, or of each wanted one; its lines may lie apart."""
-    return of_run(run, lambda hits: _found(hits, depth, wanted), blocks)[0]
+    return of_run(run, lambda hits: _found(hits, depth, queries), blocks)[0]
 
 
-def ranked_in(run: Path, depth: int, wanted: Iterable[str] | None = None) -> dict[str, list[str]]:
+def ranked_in(run: Path, depth: int, queries: Iterable[str] | None = None) -> dict[str, list[str]]:
     """Their ids alone."""
-    return {query: found.ids for query, found in found_in(run, depth, wanted).items()}
+    return {query: hits.ids for query, hits in found_in(run, depth, queries).items()}
 
 
 def _found(blocks: Iterable[RunBlock], depth: int, wanted: Iterable[str] | None) -> dict[str, FirstHits]:

@@ -45,13 +45,13 @@ def texts_of(
     ranked: Ranked, passages: Iterable[Passage], prepare: Callable[[str], str], titles: bool
 ) -> dict[str, str]:
     """The prepared texts of all passages that were found."""
-    found = {name for ids in ranked.values() for name in ids}
+    names = {name for ids in ranked.values() for name in ids}
     texts = {
         passage.id: prepare(with_title(passage.title, passage.text) if titles else passage.text)
         for passage in passages
-        if passage.id in found
+        if passage.id in names
     }
-    if missing := found - texts.keys():
+    if missing := names - texts.keys():
         raise DataError(
             f"{len(missing)} passages of the run are not in the collection, for example {min(missing)!r}",
             fix="name the collection that the run was searched in, with passages=DIR where the questions lie elsewhere",
@@ -76,21 +76,21 @@ def match_ranks(
 
 def answer_scores(
     ranks: NDArray[np.int64],
-    found: Mapping[str, FirstHits],
+    first_hits: Mapping[str, FirstHits],
     queries: Sequence[str],
     measures: Sequence[Measure],
 ) -> Scores:
     """The ranks as values of `Answer@k`."""
     values = np.stack([accuracy_at(ranks, measure.cut or 0) for measure in measures], axis=1)
     none = FirstHits([], frozenset())
-    tied = [[measure.cut in found.get(query, none).tied for measure in measures] for query in queries]
+    tied = [[measure.cut in first_hits.get(query, none).tied for measure in measures] for query in queries]
     return Scores(
         measures=tuple(measures),
         queries=tuple(queries),
         values=values,
         tied=np.array(tied, dtype=np.bool_).reshape(values.shape),
-        hits=np.array([len(found.get(query, none).ids) for query in queries], dtype=np.int64),
-        missing=np.array([query not in found for query in queries], dtype=np.bool_),
+        hits=np.array([len(first_hits.get(query, none).ids) for query in queries], dtype=np.int64),
+        missing=np.array([query not in first_hits for query in queries], dtype=np.bool_),
         found_self=np.zeros(len(queries), dtype=np.bool_),
     )
 
@@ -291,20 +291,20 @@ def score_run(
         )
     if scores.missing.all():
         refuse_disjoint(run, task, scores.queries)
-    asked = scores.only(measures)
-    notes = _notes(task, asked) + (
+    chosen = scores.only(measures)
+    notes = _notes(task, chosen) + (
         ["The hits of a query did not lie together; regrouped."] if regrouped else []
     )
-    return replace(summarise(task, asked, notes, how), recall=recall_curve(scores, probes))
+    return replace(summarise(task, chosen, notes, how), recall=recall_curve(scores, probes))
 
 
 def refuse_disjoint(run: Path, task: Task, queries: Sequence[str]) -> None:
     """A run with other queries than those asked is a mistake; one without any hits may be."""
-    found = [query.decode(errors="replace") for block in open_run(run) for query in block.queries]
-    if found and set(queries).isdisjoint(found):
+    in_run = [query.decode(errors="replace") for block in open_run(run) for query in block.queries]
+    if in_run and set(queries).isdisjoint(in_run):
         raise DataError(
             f"the run has none of the queries of {task.path}, split {task.split}: its own begin "
-            f"with {first_ids(found)}, those asked there with {first_ids(queries)}",
+            f"with {first_ids(in_run)}, those asked there with {first_ids(queries)}",
             file=run,
             fix="name the collection and the split that the run was searched for; the ids must be the same",
         )
@@ -422,15 +422,15 @@ def _match(
     run: Path, task: Task, measures: Sequence[Measure], matching: Matching, blocks: Sequence[RunBlock] | None
 ) -> Scores:
     depth = max(measure.cut or 0 for measure in measures)
-    found = found_in(run, depth, task.queries, blocks)
+    first_hits = found_in(run, depth, task.queries, blocks)
     ranks = match_ranks(
-        {query: hits.ids for query, hits in found.items()},
+        {query: hits.ids for query, hits in first_hits.items()},
         task.queries,
         task.passages(),
         patterns=matching.patterns,
         titles=matching.titles,
     )
-    return answer_scores(ranks, found, tuple(task.queries), measures)
+    return answer_scores(ranks, first_hits, tuple(task.queries), measures)
 
 
 def _notes(task: Task, scores: Scores) -> list[str]:
@@ -439,12 +439,12 @@ def _notes(task: Task, scores: Scores) -> list[str]:
         notes.append(
             f"Left out, because they have no answer to match: {counted(task.unanswered, 'questions')}."
         )
-    found = int(scores.found_self.sum())
+    own = int(scores.found_self.sum())
     if scores.excluded_self:
         notes.append("A query's own id is taken out of its hits.")
-    elif found:
+    elif own:
         notes.append(
-            f"Queries with their own id among their hits: {found:,}. If ids of queries and passages name "
+            f"Queries with their own id among their hits: {own:,}. If ids of queries and passages name "
             "the same texts, evaluate with exclude_self=true."
         )
     deepest = int(scores.hits.max(initial=0))
@@ -490,8 +490,8 @@ def labels_note(name: str, system: Path) -> tuple[str, ...]:
     """The sentence that stands beside a system's numbers; none where nothing is known about it."""
     if _home(system) is None:
         return ()
-    found = dict.fromkeys(labels_behind(system, set()))
-    return (f"Labels behind {name}: {'; '.join(found) or 'none known'}.",)
+    labels = dict.fromkeys(labels_behind(system, set()))
+    return (f"Labels behind {name}: {'; '.join(labels) or 'none known'}.",)
 
 
 def labels_behind(path: Path, seen: set[Path]) -> Iterator[str]:

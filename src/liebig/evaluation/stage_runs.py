@@ -86,8 +86,8 @@ class StageRun:
 
 def find_stages(folders: Iterable[Path]) -> list[StageRun]:
     """Every stage at or below the folders, by start time."""
-    found = {path.resolve(): _name(path, root) for root in folders for path in _folders(root)}
-    stages = [StageRun(name, path, read_manifest(path)) for path, name in found.items()]
+    names = {path.resolve(): _name(path, root) for root in folders for path in _folders(root)}
+    stages = [StageRun(name, path, read_manifest(path)) for path, name in names.items()]
     kept = [stage for stage in stages if stage.manifest.kind not in SKIPPED]
     if not kept:
         raise DataError(

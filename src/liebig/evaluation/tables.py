@@ -52,8 +52,8 @@ def papers() -> dict[str, dict[str, str | int]]:
 
 def beside(suite: str, measures: Iterable[str]) -> list[Figure]:
     """The figures of a set for some measures, in the order of the papers."""
-    wanted = set(measures)
-    return [figure for figure in figures() if figure.suite == suite and figure.measure in wanted]
+    names = set(measures)
+    return [figure for figure in figures() if figure.suite == suite and figure.measure in names]
 
 
 def _of_table(table: dict[str, Any]) -> Iterable[Figure]:
@@ -160,9 +160,9 @@ def show_results(results: Results) -> None:
         show(f"{task.remarks}.")
         for note in task.notes:
             show(f"Note: {note}")
-        if found := published_notes(task):
+        if notes := published_notes(task):
             show(
-                f"Note: results.md has {len(found)} notes on the papers' figures: other corpora, what does not agree."
+                f"Note: results.md has {len(notes)} notes on the papers' figures: other corpora, what does not agree."
             )
     for name, means in results.means.items():
         show(f"{name}: " + ", ".join(f"{measure} {value:.4f}" for measure, value in means.items()))

@@ -159,8 +159,8 @@ def recognise(path: Path, kinds: Iterable[Kind]) -> Suite | None:
     short = path.name.lower().removesuffix(".xz").removesuffix(".gz")
     short = short.rsplit(".", 1)[0] if "." in short else short
     names = {path.name.lower(), short, f"{path.parent.name}/{path.name}".lower()}
-    wanted = set(kinds)
-    return next((suite for suite in SUITES if suite.kind in wanted and names & set(suite.aliases)), None)
+    allowed = set(kinds)
+    return next((suite for suite in SUITES if suite.kind in allowed and names & set(suite.aliases)), None)
 
 
 def is_same(suite: Suite, queries: int, passages: int | None) -> bool:
@@ -308,7 +308,7 @@ def read_task(
 
 
 def _is_collection(path: Path) -> bool:
-    return path.is_dir() and [found.format.name for found in detect(path)] == ["collection"]
+    return path.is_dir() and [source.format.name for source in detect(path)] == ["collection"]
 
 
 def _collection_task(
@@ -327,15 +327,15 @@ def _collection_task(
     queries = (
         {} if kind in ("pairs", "triplets") else _by_id(collection.queries(None if split == "all" else split))
     )
-    asked = {name: query for name, query in queries.items() if query.answers or kind != "answers"}
+    answerable = {name: query for name, query in queries.items() if query.answers or kind != "answers"}
     return Task(
         name=path.name,
         path=path,
         split=split,
         kind=kind,
         suite=suite,
-        queries=asked,
-        unanswered=len(queries) - len(asked),
+        queries=answerable,
+        unanswered=len(queries) - len(answerable),
         judgements=judgements_from_records(collection.judgements(split)) if kind == "judgements" else None,
         pairs=list(collection.pairs(split)) if kind == "pairs" else (),
         triplets=list(collection.tuples(split)) if kind == "triplets" else (),
@@ -357,7 +357,7 @@ def _file_task(path: Path, kind: Kind | None, split: str | None, suite: Suite | 
     }
     kind, split, suite = _choose(path, {k: v for k, v in kinds.items() if v}, kind, split, suite)
     judgements = records.judgements.get(split, []) if kind == "judgements" else []
-    asked = {judgement.query for judgement in judgements} | records.question_splits.get(split, set())
+    judged = {judgement.query for judgement in judgements} | records.question_splits.get(split, set())
     unanswered = records.unanswered.get(split, 0) if kind == "answers" else 0
     return Task(
         name=_name(path),
@@ -365,7 +365,7 @@ def _file_task(path: Path, kind: Kind | None, split: str | None, suite: Suite | 
         split=split,
         kind=kind,
         suite=suite,
-        queries={name: query for name, query in records.queries.items() if name in asked},
+        queries={name: query for name, query in records.queries.items() if name in judged},
         unanswered=unanswered,
         judgements=judgements_from_records(judgements) if kind == "judgements" else None,
         pairs=records.pairs.get(split, ()) if kind == "pairs" else (),
@@ -386,10 +386,10 @@ def _sts_task(path: Path, split: str | None, suite: Suite | None) -> Task:
 
 def _read(path: Path) -> _Records:
     records = _Records()
-    for found in detect(path):
-        if not found.format.is_corpus:
-            for item in found.items(Options(passages=False)):
-                _keep(records, item.record, item.split or split_in(found.source.name) or "test")
+    for detected in detect(path):
+        if not detected.format.is_corpus:
+            for item in detected.items(Options(passages=False)):
+                _keep(records, item.record, item.split or split_in(detected.source.name) or "test")
     return records
 
 
@@ -423,8 +423,8 @@ def with_passages(task: Task, path: Path) -> Task:
 
 
 def _passages(path: Path) -> Iterator[Passage]:
-    for found in detect(path):
-        for item in found.items(Options()):
+    for detected in detect(path):
+        for item in detected.items(Options()):
             if isinstance(item.record, Passage):
                 yield item.record
 
@@ -447,19 +447,19 @@ def _choose(
     return chosen, _split(path, kinds[chosen], split, suite), suite
 
 
-def _split(path: Path, splits: Sequence[str], asked: str | None, suite: Suite | None) -> str:
+def _split(path: Path, splits: Sequence[str], given: str | None, suite: Suite | None) -> str:
     usual = [f"{suite.split}.small", suite.split] if suite else []
-    wanted = asked or next((split for split in usual if split in splits), None)
-    if wanted is None:
-        wanted = "test" if "test" in splits else splits[0] if len(splits) == 1 else None
-    if wanted is None or wanted not in splits:
+    chosen = given or next((split for split in usual if split in splits), None)
+    if chosen is None:
+        chosen = "test" if "test" in splits else splits[0] if len(splits) == 1 else None
+    if chosen is None or chosen not in splits:
         has = f"it has {', '.join(splits)}"
         raise DataError(
-            f"which split? {has}" if wanted is None else f"there is no split {wanted!r}; {has}",
+            f"which split? {has}" if chosen is None else f"there is no split {chosen!r}; {has}",
             file=path,
             fix=f"split={splits[0]}",
         )
-    return wanted
+    return chosen
 
 
 def _name(path: Path) -> str:
@@ -498,8 +498,8 @@ def usable_sentences(section: Section) -> list[str]:
     """The sentences of a section that can stand in a triplet."""
     if section.heading.strip().lower() in LEFT_OUT | {""}:
         return []
-    found = [sentence.strip() for paragraph in section.paragraphs for sentence in split(paragraph)]
-    return [sentence for sentence in found if FEWEST_WORDS <= len(sentence.split()) <= MOST_WORDS]
+    sentences = [sentence.strip() for paragraph in section.paragraphs for sentence in split(paragraph)]
+    return [sentence for sentence in sentences if FEWEST_WORDS <= len(sentence.split()) <= MOST_WORDS]
 
 
 def _of_document(document: Document, count: int, document_key: np.uint64) -> Iterator[Tuple]:
@@ -540,11 +540,11 @@ def draw_groups(
 
 def records(path: Path) -> Iterator[object]:
     """Documents, or passages where there are none, of a collection or anything that can be read."""
-    found = detect(path)
-    if [one.format.name for one in found] == ["collection"]:
+    detected = detect(path)
+    if [one.format.name for one in detected] == ["collection"]:
         collection = Collection(path)
         yield from collection.documents() if collection.has("documents") else collection.passages()
         return
-    for one in found:
+    for one in detected:
         for item in one.items(Options()):
             yield item.record

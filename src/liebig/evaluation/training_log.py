@@ -56,27 +56,27 @@ def _single_evaluation(log: Sequence[dict[str, Any]]) -> list[str]:
 def _plots(name: str, log: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
     steps = [line for line in log if "loss" in line]
     measured = [line for line in log if "evaluation" in line]
-    found = []
+    plots = []
     if len(steps) >= FEWEST:
         terms = _columns(steps, "losses")
         series = [_thin("loss", [line["step"] for line in steps], [line["loss"] for line in steps])]
         series += [_thin(term, x, y) for term, (x, y) in terms.items() if len(terms) > 1]
-        found.append(("Loss", lines(f"loss-{name}", series, Axes("step", "loss"), markers=False)))
+        plots.append(("Loss", lines(f"loss-{name}", series, Axes("step", "loss"), markers=False)))
     if len(measured) > 1:
         series = [Series(term, x, y) for term, (x, y) in _columns(measured, "evaluation").items()]
-        found.append(("Evaluation while training", lines(f"dev-{name}", series, Axes("step", "value"))))
-    return found
+        plots.append(("Evaluation while training", lines(f"dev-{name}", series, Axes("step", "value"))))
+    return plots
 
 
 def _columns(log: Sequence[dict[str, Any]], key: str) -> dict[str, tuple[list[int], list[float]]]:
     """The series under a key: steps and values by name."""
-    found: dict[str, tuple[list[int], list[float]]] = {}
+    columns: dict[str, tuple[list[int], list[float]]] = {}
     for line in log:
         for name, value in line.get(key, {}).items():
-            steps, values = found.setdefault(name, ([], []))
+            steps, values = columns.setdefault(name, ([], []))
             steps.append(line["step"])
             values.append(value)
-    return found
+    return columns
 
 
 def _thin(name: str, steps: Sequence[float], values: Sequence[float]) -> Series:
@@ -90,20 +90,20 @@ def _thin(name: str, steps: Sequence[float], values: Sequence[float]) -> Series:
 
 def speed_of(timing: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
     """Median rates and peak memory."""
-    found: list[tuple[str, str]] = []
+    rows: list[tuple[str, str]] = []
     rate = _values(timing, "tokens_per_second")
     if rate.size:
-        found.append(("tokens per second (median)", quantity(float(np.median(rate)))))
+        rows.append(("tokens per second (median)", quantity(float(np.median(rate)))))
     seconds = _values(timing, "seconds_per_step")
     if seconds.size:
-        found.append(("seconds per step (median)", f"{np.median(seconds):.3g}"))
+        rows.append(("seconds per step (median)", f"{np.median(seconds):.3g}"))
     waiting = _values(timing, "waiting")
     if waiting.size:
-        found.append(("share of time waiting for data", f"{waiting.mean():.1%}"))
+        rows.append(("share of time waiting for data", f"{waiting.mean():.1%}"))
     peak = _values(timing, "peak_gib")
     if peak.size:
-        found.append(("peak memory of the device", f"{peak.max():.1f} GiB"))
-    return found
+        rows.append(("peak memory of the device", f"{peak.max():.1f} GiB"))
+    return rows
 
 
 def _values(timing: Sequence[dict[str, Any]], key: str) -> NDArray[np.float64]:

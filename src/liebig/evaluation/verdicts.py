@@ -47,11 +47,11 @@ class TaskTable:
     @property
     def best(self) -> Mapping[str, float]:
         """The highest mean of each measure."""
-        found = {}
+        highest = {}
         for measure in self.measures:
             values = [e.task.measures[measure].mean for e in self.entries if measure in e.task.measures]
-            found[measure] = max(values)
-        return found
+            highest[measure] = max(values)
+        return highest
 
 
 @dataclass(frozen=True)
@@ -162,16 +162,19 @@ def matrices_of(table: TaskTable, samples: int, seed: int) -> list[Matrix]:
     if len(rows) < 2 or not common or len({per_query.queries for per_query in rows.values()}) > 1:
         return []
     systems, queries = gather(list(rows), rows.values())
-    found = compare_systems(systems, queries, test="randomisation", baseline=None, samples=samples, seed=seed)
-    return matrices(table.label, found, "randomisation")
+    comparison = compare_systems(
+        systems, queries, test="randomisation", baseline=None, samples=samples, seed=seed
+    )
+    return matrices(table.label, comparison, "randomisation")
 
 
-def matrices(label: str, found: TaskComparison, test: str) -> list[Matrix]:
+def matrices(label: str, comparison: TaskComparison, test: str) -> list[Matrix]:
     """The comparisons of each measure as a matrix."""
     pairs = [
-        (pair.measure, pair.a, pair.b, pair.comparison.difference.mean, pair.adjusted) for pair in found.pairs
+        (pair.measure, pair.a, pair.b, pair.comparison.difference.mean, pair.adjusted)
+        for pair in comparison.pairs
     ]
-    return _matrices(label, list(found.systems), pairs, test)
+    return _matrices(label, list(comparison.systems), pairs, test)
 
 
 def stored_matrices(stage: StageRun) -> list[Matrix]:
@@ -214,7 +217,7 @@ class Claim:
 def claims_of(stages: Sequence[StageRun]) -> list[Claim]:
     """What comparisons of one system with a baseline found, by their first measure."""
     trees = [(stage, stage.json("compare.json")) for stage in stages]
-    found = []
+    claims = []
     for stage, tree in trees:
         if tree is None or not stage.manifest.recipe.get("baseline") or len(tree["systems"]) != 2:
             continue
@@ -222,8 +225,8 @@ def claims_of(stages: Sequence[StageRun]) -> list[Claim]:
         change, a, b = pair["comparison"]["difference"], pair["a"], pair["b"]
         how = ("no measurable difference", "better", "worse")[direction(change["low"], change["high"])]
         said = f"{a} against {b}: {how}, {pair['measure']} {_interval(change)} on {counted(tree['queries'], 'queries')}"
-        found.append(Claim(frozenset((a, b)), f"{said[0].upper()}{said[1:]}."))
-    return found
+        claims.append(Claim(frozenset((a, b)), f"{said[0].upper()}{said[1:]}."))
+    return claims
 
 
 def verdict(table: TaskTable, matrices: Sequence[Matrix], claims: Sequence[Claim] = ()) -> str:
@@ -298,10 +301,12 @@ def _interval(change: Mapping[str, float], sign: str = "+") -> str:
 
 def check_of(stages: Sequence[StageRun]) -> Check | None:
     """The check behind the newest choice of a build; None if there is no build, or if it had too few questions."""
-    found = [tree for stage in stages if stage.manifest.kind == CHECK and (tree := stage.json("checks.json"))]
-    if not found or not found[-1]["rows"]:
+    checks = [
+        tree for stage in stages if stage.manifest.kind == CHECK and (tree := stage.json("checks.json"))
+    ]
+    if not checks or not checks[-1]["rows"]:
         return None
-    tree = found[-1]
+    tree = checks[-1]
     rows, chosen, measure = tree["rows"], tree["chosen"], tree["measure"]
     kinds = [f"{count:,} by {kind}" for kind, count in tree["questions"].items()]
     told = tree.get("predicted") or next(row for row in rows if row["name"] == chosen)

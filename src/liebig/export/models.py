@@ -171,8 +171,8 @@ def _results(target: Target, evaluated: bool) -> str:
     description = target.description
     if description is None or description.checks is None:
         return "" if evaluated else "None are recorded with this model.\n"
-    found = json.loads((target.folder / description.checks / "checks.json").read_text(encoding="utf-8"))
-    lines = "\n".join(sentences(found))
+    checks = json.loads((target.folder / description.checks / "checks.json").read_text(encoding="utf-8"))
+    lines = "\n".join(sentences(checks))
     return (
         f"```text\n{lines}\n```\n\nKnown-item questions are made from the corpus itself: they tell systems apart on "
         "this corpus, and say little about other questions.\n"

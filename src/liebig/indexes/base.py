@@ -98,11 +98,11 @@ def _vectors(shards: Sequence[Shard], numbers: Longs) -> Floats:
     return np.concatenate(parts)
 
 
-def _without_own(found: Ranked, own: Longs, k: int) -> Ranked:
+def _without_own(ranked: Ranked, own: Longs, k: int) -> Ranked:
     """The k best others: a query's own vector is moved behind all of them."""
-    mine = found.numbers == own[:, None]
+    mine = ranked.numbers == own[:, None]
     order = np.argsort(mine, axis=1, kind="stable")[:, :k]
-    return Ranked(np.take_along_axis(found.scores, order, 1), np.take_along_axis(found.numbers, order, 1))
+    return Ranked(np.take_along_axis(ranked.scores, order, 1), np.take_along_axis(ranked.numbers, order, 1))
 
 
 def measure(index: Index, sample: Sample) -> float:
@@ -132,8 +132,8 @@ def tune(index: Index, sample: Sample, goal: RecallGoal, say: Callable[[str], No
         effort = min(2 * effort, index.most_effort)
     if value < goal.recall and goal.effort is None:
         say(f"recall {goal.recall} was not reached: set a larger rescore, or use a finer structure")
-    wanted = 0.0 if goal.effort is not None else goal.recall
-    index.recall = Recall(sample.k, wanted, round(value, 6), len(sample.queries))
+    target = 0.0 if goal.effort is not None else goal.recall
+    index.recall = Recall(sample.k, target, round(value, 6), len(sample.queries))
 
 
 INDEX = "index.json"  # in a saved index; its "kind" names the back end
@@ -299,8 +299,8 @@ class Index(ABC):
                 True,
             )
         value = measure(self, draw(shards, CHECK_K, CHECK_QUERIES))
-        wanted = self.recall.wanted if self.recall is not None else 0.0
-        return f"{value:.3f} of the {CHECK_K} best are found; goal {wanted:g}", value >= wanted - TOLERANCE
+        target = self.recall.wanted if self.recall is not None else 0.0
+        return f"{value:.3f} of the {CHECK_K} best are found; goal {target:g}", value >= target - TOLERANCE
 
 
 class ApproximateConfig(Index.Config):

@@ -156,10 +156,10 @@ class ExactIndex(Index):
             self._set_deleted(np.concatenate([mine, np.array(gone, np.int64), later]))
 
     def delete(self, ids: Iterable[str]) -> list[str]:
-        found = {id: self.find(id) for id in ids}
-        gone = [number for number in found.values() if number is not None]
+        numbers = {id: self.find(id) for id in ids}
+        gone = [number for number in numbers.values() if number is not None]
         self._set_deleted(np.concatenate([self.deleted(), np.array(gone, np.int64)]))
-        return [id for id, number in found.items() if number is None]
+        return [id for id, number in numbers.items() if number is None]
 
     def deleted(self) -> Longs:
         """Numbers of the vectors that are no longer there."""

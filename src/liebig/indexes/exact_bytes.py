@@ -264,9 +264,9 @@ class Search:
         entries, k = self._lists.entries, self._lists.limits.shape[1]
         entries[np.arange(entries.shape[1]) >= self._lists.listed[:, None]] = 0
         entries.partition(-k, axis=1)
-        found = entries[:, -k:].copy()
+        highest = entries[:, -k:].copy()
         entries[:, -k:] = 0  # these are done
-        return np.where(found > 0, heap.numbers_of(found), -1)
+        return np.where(highest > 0, heap.numbers_of(highest), -1)
 
     def others(self, worst_Q: Floats) -> Longs:
         """What else can be among the best, Q x M, where k of them have this exact score at least; after `best`."""

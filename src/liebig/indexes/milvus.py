@@ -203,8 +203,8 @@ class MilvusIndex(Index):
         self.setting = replace(self.setting, search={**self.setting.search, self.knob: effort})
 
     def __len__(self) -> int:
-        found = self._client.query(self.setting.collection, filter="", output_fields=["count(*)"])
-        return int(found[0]["count(*)"])
+        rows = self._client.query(self.setting.collection, filter="", output_fields=["count(*)"])
+        return int(rows[0]["count(*)"])
 
     def add(
         self, ids: Sequence[str], vectors: Floats, fields: Sequence[Mapping[str, Any]] | None = None
@@ -251,11 +251,11 @@ class MilvusIndex(Index):
             self._client.delete(self.setting.collection, ids=list(numbers[start : start + BATCH]))
 
     def delete(self, ids: Iterable[str]) -> list[str]:
-        wanted = list(ids)
-        found = self._numbers(wanted)
-        self._remove([number for _, number in found])
-        there = {id for id, _ in found}
-        return [id for id in wanted if id not in there]
+        names = list(ids)
+        numbers = self._numbers(names)
+        self._remove([number for _, number in numbers])
+        there = {id for id, _ in numbers}
+        return [id for id in names if id not in there]
 
     def search(self, queries: Floats, k: int, filter: str = "") -> Ranked:
         """The k best of every query, among those a Milvus filter expression lets through."""
@@ -265,7 +265,7 @@ class MilvusIndex(Index):
         for start in range(0, len(queries), BATCH):
             part = np.ascontiguousarray(queries[start : start + BATCH], np.float32)
             with _refusals():
-                found = self._client.search(
+                results = self._client.search(
                     self.setting.collection,
                     data=part.tolist(),
                     anns_field="vector",
@@ -274,7 +274,7 @@ class MilvusIndex(Index):
                     output_fields=["id"],
                     search_params={"metric_type": "IP", "params": self._parameters(k)},
                 )
-            for q, hits in enumerate(found, start):
+            for q, hits in enumerate(results, start):
                 for place, hit in enumerate(hits):
                     number = int(hit["number"])
                     scores[q, place], numbers[q, place] = hit["distance"], number
@@ -283,8 +283,8 @@ class MilvusIndex(Index):
 
     def _parameters(self, k: int) -> dict[str, int]:
         """Search parameters; a server refuses an ef below the number of hits."""
-        found = dict(self.setting.search)
-        return found | {"ef": max(found["ef"], k)} if "ef" in found else found
+        parameters = dict(self.setting.search)
+        return parameters | {"ef": max(parameters["ef"], k)} if "ef" in parameters else parameters
 
     def id(self, number: int) -> str:
         if number not in self._names:

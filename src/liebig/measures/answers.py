@@ -48,14 +48,14 @@ def tokens(text: str) -> list[str]:
 
 def join(text: str) -> str:
     """The tokens as one string with separators around each; empty for a text without tokens."""
-    found = tokens(text)
-    return SEPARATOR + SEPARATOR.join(found) + SEPARATOR if found else ""
+    words = tokens(text)
+    return SEPARATOR + SEPARATOR.join(words) + SEPARATOR if words else ""
 
 
 def token_matcher(answers: Sequence[str]) -> Callable[[str], bool]:
     """Whether a text, already passed through `join`, contains one of the answers."""
-    wanted = tuple(filter(None, map(join, answers)))
-    return lambda joined: any(answer in joined for answer in wanted)
+    normalised = tuple(filter(None, map(join, answers)))
+    return lambda joined: any(answer in joined for answer in normalised)
 
 
 def pattern_matcher(answers: Sequence[str]) -> Callable[[str], bool]:

@@ -369,13 +369,13 @@ def _score_block(
         bad = find_duplicate(hits, ranked, hashes)
         if bad >= 0:
             return bad
-        found = find_judged(hits, ranked, hashes, table, query)
+        judged = find_judged(hits, ranked, hashes, table, query)
         if exclude_self and mine >= 0:
-            for i in range(found.written.size):
-                found.written[i] -= found.written[i] > hits.ranks[mine]
+            for i in range(judged.written.size):
+                judged.written[i] -= judged.written[i] > hits.ranks[mine]
         counts[query] = ranked.size
         pool = table.pool[table.first[query] : table.first[query + 1]]
-        as_written = by_written_rank(found)
+        as_written = by_written_rank(judged)
         for m in range(specs.codes.size):
             code, cut, rel = specs.codes[m], specs.cuts[m], specs.rels[m]
             if specs.given[m]:
@@ -383,7 +383,7 @@ def _score_block(
                     code, cut, rel, as_written.written, as_written.grades, pool, ranked.size
                 )
             else:
-                values[query, m] = value(code, cut, rel, found.places, found.grades, pool, ranked.size)
+                values[query, m] = value(code, cut, rel, judged.places, judged.grades, pool, ranked.size)
                 tied[query, m] = (
                     0 < cut < ranked.size and hits.scores[ranked[cut - 1]] == hits.scores[ranked[cut]]
                 )

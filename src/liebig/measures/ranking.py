@@ -216,9 +216,9 @@ def find_judged(hits: Hits, rows: Longs, hashes: NDArray[np.uint64], table: Tabl
 
 
 @numba.njit(cache=True, nogil=True)
-def by_written_rank(found: JudgedHits) -> JudgedHits:
+def by_written_rank(hits: JudgedHits) -> JudgedHits:
     """The same hits in the order of the ranks written in the run; insertion sort, as they are nearly sorted."""
-    places, written, grades = found.places.copy(), found.written.copy(), found.grades.copy()
+    places, written, grades = hits.places.copy(), hits.written.copy(), hits.grades.copy()
     for i in range(1, written.size):
         place, rank, grade = places[i], written[i], grades[i]
         j = i
@@ -296,33 +296,33 @@ def reciprocal_rank(ranks: Longs, grades: Grades, cut: int, rel: int) -> float:
 @numba.njit(cache=True, nogil=True)
 def average_precision(ranks: Longs, grades: Grades, relevant: int, cut: int, rel: int) -> float:
     """Precision at the rank of each relevant hit above the cut, summed, over all relevant passages."""
-    total, found = 0.0, 0
+    total, hits = 0.0, 0
     for i in range(ranks.size):
         if cut and ranks[i] > cut:
             break
         if grades[i] >= rel:
-            found += 1
-            total += found / ranks[i]
+            hits += 1
+            total += hits / ranks[i]
     return ratio(total, relevant)
 
 
 @numba.njit(cache=True, nogil=True)
 def count_above(ranks: Longs, grades: Grades, cut: int, rel: int) -> int:
     """Number of hits above the cut with at least the grade."""
-    found = 0
+    relevant = 0
     for i in range(ranks.size):
         if ranks[i] <= cut and grades[i] >= rel:
-            found += 1
-    return found
+            relevant += 1
+    return relevant
 
 
 @numba.njit(cache=True, nogil=True)
 def count(pool: Grades, rel: int) -> int:
     """Number of relevant passages of the query."""
-    found = 0
-    while found < pool.size and pool[found] >= rel:
-        found += 1
-    return found
+    relevant = 0
+    while relevant < pool.size and pool[relevant] >= rel:
+        relevant += 1
+    return relevant
 
 
 @numba.njit(cache=True, nogil=True)
@@ -344,11 +344,11 @@ def value(code: int, cut: int, rel: int, ranks: Longs, grades: Grades, pool: Gra
         return average_precision(ranks, grades, count(pool, rel), cut, rel)
     if code == JUDGED:
         return ratio(count_above(ranks, grades, cut, 0), min(cut, hits))
-    found = count_above(ranks, grades, cut, rel)
+    relevant = count_above(ranks, grades, cut, rel)
     if code == R:
-        return ratio(found, count(pool, rel))
+        return ratio(relevant, count(pool, rel))
     if code == R_CAP:
-        return ratio(found, min(cut, count(pool, rel)))
+        return ratio(relevant, min(cut, count(pool, rel)))
     if code == P:
-        return found / cut
-    return 1.0 if found else 0.0
+        return relevant / cut
+    return 1.0 if relevant else 0.0

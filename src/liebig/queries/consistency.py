@@ -34,16 +34,16 @@ class Finder:
 
     def ranks(self, queries: Sequence[str], passages: Sequence[str], k: int) -> NDArray[np.int64]:
         """The rank of each query's passage, from 1; 0 where it is not among the first k."""
-        found = np.full(len(queries), NOWHERE, np.int64)
+        ranks = np.full(len(queries), NOWHERE, np.int64)
         places = [self._place(passage) for passage in passages]
         for number, index in enumerate(self._indexes):
             mine = [i for i, place in enumerate(places) if place[0] == number]
-            wanted = np.array([places[i][1] for i in mine], np.int64)
+            targets = np.array([places[i][1] for i in mine], np.int64)
             hits = index.search([queries[i] for i in mine], k, self._threads).numbers
             if mine:
-                match = hits == wanted[:, None]
-                found[mine] = np.where(match.any(axis=1), match.argmax(axis=1) + 1, NOWHERE)
-        return found
+                match = hits == targets[:, None]
+                ranks[mine] = np.where(match.any(axis=1), match.argmax(axis=1) + 1, NOWHERE)
+        return ranks
 
     def _place(self, passage: str) -> tuple[int, int]:
         for number, index in enumerate(self._indexes):
@@ -84,15 +84,15 @@ def by_bm25(index: Path, k: int) -> Keeps:
 
 def by_run(path: Path, k: int) -> Keeps:
     """Keeps what a run has among the first k. Memory: the ids of what is kept."""
-    found = set()
+    queries = set()
     for item in read_run(DiskSource(path), Options()):
         hit = item.record
         assert isinstance(hit, Hit), "a run holds hits"
         if hit.rank <= k and hit.query.rpartition("#")[0] == hit.passage:
-            found.add(hit.query)
+            queries.add(hit.query)
 
     def keeps(named: Sequence[Named]) -> list[bool]:
-        return [query_id(passage, number) in found for passage, number, _ in named]
+        return [query_id(passage, number) in queries for passage, number, _ in named]
 
     return keeps
 
@@ -105,9 +105,9 @@ def words(text: str) -> list[str]:
     return WORD.findall(text.lower())
 
 
-def rouge_l(found: str, references: Sequence[str]) -> float:
+def rouge_l(candidate: str, references: Sequence[str]) -> float:
     """ROUGE-L (Lin, 2004): F1 of the longest common subsequence of words, with the reference that fits best."""
-    return max((_f1(words(found), words(reference)) for reference in references), default=0.0)
+    return max((_f1(words(candidate), words(reference)) for reference in references), default=0.0)
 
 
 def _f1(a: Sequence[str], b: Sequence[str]) -> float:

@@ -74,13 +74,13 @@ class Engine:
         self, sources: Sequence[Sequence[int]], keys: NDArray[np.uint64], method: Decoding
     ) -> list[Any]:
         """C lists of tokens for each source, ends left out; `keys` holds the random key of each source."""
-        found: list[Any] = [None] * len(sources)
+        results: list[Any] = [None] * len(sources)
         lengths = np.array([len(source) for source in sources], np.int64)
         with _kernels(self.device), torch.inference_mode():
             for some in by_padded_budget(lengths, self.budget, ROWS // method.width):
                 for i, rows in zip(some.tolist(), self._fitting(sources, some, keys, method)):
-                    found[i] = rows
-        return found
+                    results[i] = rows
+        return results
 
     def _fitting(
         self, sources: Sequence[Sequence[int]], some: NDArray[np.int64], keys: Any, method: Decoding

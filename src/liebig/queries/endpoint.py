@@ -168,8 +168,8 @@ def content(data: bytes) -> str:
 
 def lines_of(text: str, count: int) -> list[str]:
     """The queries of an answer, one per line; numbers, bullets and quotes around them are left out."""
-    found = [NUMBERING.sub("", line).strip().strip("\"'“”") for line in text.splitlines()]
-    return [line for line in found if line][:count]
+    lines = [NUMBERING.sub("", line).strip().strip("\"'“”") for line in text.splitlines()]
+    return [line for line in lines if line][:count]
 
 
 @dataclass(frozen=True)
@@ -229,10 +229,10 @@ def journalled(
             def one(passage: Passage) -> None:
                 if client.stopped.is_set():
                     return
-                found = lines_of(client.ask(prompts.of(passage)), prompts.count)
+                queries = lines_of(client.ask(prompts.of(passage)), prompts.count)
                 with lock:
-                    known[passage.id] = found
-                    file.write(json.dumps({"passage": passage.id, "queries": found}) + "\n")
+                    known[passage.id] = queries
+                    file.write(json.dumps({"passage": passage.id, "queries": queries}) + "\n")
                     file.flush()
 
             futures = [pool.submit(one, passage) for passage in passages if passage.id not in known]
@@ -251,11 +251,11 @@ def journalled(
 
 def read_journal(path: Path) -> dict[str, list[str]]:
     """What was answered before; a last line that was cut off is left out."""
-    found = {}
+    journal = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
         try:
             row = json.loads(line)
         except ValueError:
             continue
-        found[row["passage"]] = [whole(query) for query in row["queries"]]
-    return found
+        journal[row["passage"]] = [whole(query) for query in row["queries"]]
+    return journal

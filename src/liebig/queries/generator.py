@@ -160,13 +160,13 @@ def _t5_joined(*linears: Any) -> Tensor:
 def buckets(length: int, n: int, max_distance: int) -> Tensor:
     """The bucket of each distance back, 0 … length - 1: one each at first, then ever wider ones (T5, 2.1)."""
     exact = n // 2
-    found = []
+    numbers = []
     for distance in range(length):
         if distance >= exact:
             share = math.log(distance / exact) / math.log(max_distance / exact)
             distance = min(n - 1, exact + int(share * (n - exact)))
-        found.append(distance)
-    return torch.tensor(found)
+        numbers.append(distance)
+    return torch.tensor(numbers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -408,8 +408,8 @@ class Generator:
 
     def texts(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Written tokens as text."""
-        found = self.tokenizer.core.decode_batch([list(row) for row in rows], skip_special_tokens=True)
-        return [" ".join(text.split()) for text in found]
+        decoded = self.tokenizer.core.decode_batch([list(row) for row in rows], skip_special_tokens=True)
+        return [" ".join(text.split()) for text in decoded]
 
     def _token(self, name: str) -> int:
         config = self.model.config

@@ -25,10 +25,10 @@ class LabelledPassage:
 
 def read_labelled_passages(collections: Sequence[Path], split: str, relevant: int) -> list[LabelledPassage]:
     """The passages of a split with their queries, collection after collection, in the order of the judgements."""
-    found = [one for path in collections for one in _read(path, split, relevant)]
-    if not found:
+    labelled = [one for path in collections for one in _read(path, split, relevant)]
+    if not labelled:
         raise DataError(f"the split {split!r} has no relevant pairs", file=collections[0])
-    return found
+    return labelled
 
 
 def _read(path: Path, split: str, relevant: int) -> Iterator[LabelledPassage]:
@@ -37,8 +37,8 @@ def _read(path: Path, split: str, relevant: int) -> Iterator[LabelledPassage]:
     for judgement in collection.judgements(split):
         if judgement.relevance >= relevant:
             named.setdefault(judgement.passage, {})[judgement.query] = None
-    wanted = {query for queries in named.values() for query in queries}
-    texts = {query.id: query.text for query in collection.queries() if query.id in wanted}
+    judged = {query for queries in named.values() for query in queries}
+    texts = {query.id: query.text for query in collection.queries() if query.id in judged}
     for passage, queries in named.items():
         missing = next((query for query in queries if query not in texts), None)
         if missing is not None:
@@ -46,12 +46,12 @@ def _read(path: Path, split: str, relevant: int) -> Iterator[LabelledPassage]:
         yield LabelledPassage(collection.passage(passage), tuple(texts[query] for query in queries))
 
 
-def draw(n: int, wanted: int | None, seed: int, purpose: int) -> np.ndarray:
-    """`wanted` of range(n) drawn by seed, in ascending order; a smaller draw lies in a larger one."""
-    if wanted is None or wanted >= n:
+def draw(n: int, count: int | None, seed: int, purpose: int) -> np.ndarray:
+    """`count` of range(n) drawn by seed, in ascending order; a smaller draw lies in a larger one."""
+    if count is None or count >= n:
         return np.arange(n)
     draws = rng.uniform(rng.key(seed, purpose), np.arange(n))
-    return np.sort(np.argsort(draws, kind="stable")[:wanted])
+    return np.sort(np.argsort(draws, kind="stable")[:count])
 
 
 GENERATION = "generation.json"

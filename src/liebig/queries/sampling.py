@@ -60,12 +60,12 @@ def nucleus(logits_NV: Tensor, top_k: int | None, top_p: float, temperature: flo
     return Nucleus(tokens_NK, kept / kept.sum(dim=1, keepdim=True))
 
 
-def draw(found: Nucleus, uniform_N: Tensor) -> Tensor:
+def draw(nucleus: Nucleus, uniform_N: Tensor) -> Tensor:
     """The token in whose stretch of the cumulated probabilities the uniform number falls."""
-    ends = found.probabilities.cumsum(dim=1)
+    ends = nucleus.probabilities.cumsum(dim=1)
     place = (ends <= uniform_N.double()[:, None] * ends[:, -1:]).sum(dim=1, keepdim=True)
-    last = (found.probabilities > 0).sum(dim=1, keepdim=True) - 1
-    return found.tokens.gather(1, torch.minimum(place, last))[:, 0]
+    last = (nucleus.probabilities > 0).sum(dim=1, keepdim=True) - 1
+    return nucleus.tokens.gather(1, torch.minimum(place, last))[:, 0]
 
 
 def top(logits_NV: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -335,8 +335,8 @@ class _Search:
         """The best B of the ended queries and those that have just ended among the first B continuations."""
         ends = ends.clone()
         ends[:, self.beams :] &= position + 1 == self.marks.length
-        found = (scores / (position + 1) ** self.penalty).masked_fill(~ends, NEVER)
-        every = torch.cat((self.ended, found), dim=1)
+        finished = (scores / (position + 1) ** self.penalty).masked_fill(~ends, NEVER)
+        every = torch.cat((self.ended, finished), dim=1)
         self.ended, order = every.topk(self.beams, dim=1)
         tokens = torch.cat((self.ended_tokens, histories), dim=1)
         self.ended_tokens = tokens.gather(1, order[:, :, None].expand(-1, -1, self.marks.length))

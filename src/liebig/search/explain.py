@@ -42,9 +42,9 @@ class SnippetPart:
 
 def snippet(text: str, question: str, analyzer: Analyzer, window: int = WINDOW) -> list[SnippetPart]:
     """The best window of a text as pieces; an ellipsis where text was left out."""
-    wanted = set(analyzer.terms(question))
-    spans = [(found.start(), found.end()) for found in WORD.finditer(text)]
-    matches = [_match(text[a:b], wanted, analyzer) for a, b in spans]
+    terms = set(analyzer.terms(question))
+    spans = [(match.start(), match.end()) for match in WORD.finditer(text)]
+    matches = [_match(text[a:b], terms, analyzer) for a, b in spans]
     start = _best_start(matches, window)
     end = min(start + window, len(spans))
     if not spans:
@@ -54,9 +54,9 @@ def snippet(text: str, question: str, analyzer: Analyzer, window: int = WINDOW) 
     return ahead + pieces + ([SnippetPart(" …", False)] if end < len(spans) else [])
 
 
-def _match(word: str, wanted: set[str], analyzer: Analyzer) -> str:
+def _match(word: str, terms: set[str], analyzer: Analyzer) -> str:
     """The term of the question that a word matches; "" for none."""
-    return next((term for term in analyzer.terms(word) if term in wanted), "")
+    return next((term for term in analyzer.terms(word) if term in terms), "")
 
 
 def _best_start(matches: list[str], window: int) -> int:
@@ -161,8 +161,8 @@ def dense_score(encode: Callable[[Sequence[Passage]], np.ndarray], query: np.nda
 def bm25_score(index: BM25, query: str) -> Score:
     """Scores of passages by BM25, as if each stood in the index in its own place."""
     settings, analyzer = index.settings, index.settings.analyzer
-    wanted = analyzer.terms(query)
-    idf = {term: _idf(index, term) for term in wanted}
+    terms = analyzer.terms(query)
+    idf = {term: _idf(index, term) for term in terms}
     fields = np.sum([segment.totals for segment in index.segments], axis=0) * settings.weights
     average = float(fields.sum()) / max(len(index), 1) or 1.0
 
@@ -172,12 +172,12 @@ def bm25_score(index: BM25, query: str) -> Score:
             for term in analyzer.terms(text):
                 counts[term] += weight  # type: ignore[assignment]  # weights are no whole numbers
         norm = settings.k1 * (1 - settings.b + settings.b * sum(counts.values()) / average)
-        return sum(idf[term] * counts[term] / (counts[term] + norm) for term in wanted if counts[term])
+        return sum(idf[term] * counts[term] / (counts[term] + norm) for term in terms if counts[term])
 
     return lambda passages: [one(passage) for passage in passages]
 
 
 def _idf(index: BM25, term: str) -> float:
-    found = [(segment, segment.terms.get(term)) for segment in index.segments]
-    count = sum(segment.frequency(number) for segment, number in found if number is not None)
+    postings = [(segment, segment.terms.get(term)) for segment in index.segments]
+    count = sum(segment.frequency(number) for segment, number in postings if number is not None)
     return math.log(1 + (len(index) - count + 0.5) / (count + 0.5)) if count else 0.0

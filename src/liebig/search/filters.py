@@ -34,9 +34,9 @@ class Column:
     values: Mapping[str, int]
     codes: NDArray[np.int32]
 
-    def among(self, wanted: Sequence[str]) -> NDArray[np.bool_]:
+    def among(self, values: Sequence[str]) -> NDArray[np.bool_]:
         """Which documents have one of these values."""
-        return np.isin(self.codes, [self.values[value] for value in wanted if value in self.values])
+        return np.isin(self.codes, [self.values[value] for value in values if value in self.values])
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ class Owners:
 
     def passing(self, filters: Filters) -> Passing:
         """The passages that pass."""
-        wanted = {name: _values(name, value) for name, value in filters.items()}
-        ids = wanted.pop("id", None)
+        conditions = {name: _values(name, value) for name, value in filters.items()}
+        ids = conditions.pop("id", None)
         documents = np.ones(self._count, bool)
-        for name, values in wanted.items():
+        for name, values in conditions.items():
             documents &= self._column(name).among(values)
         passages = documents[self.documents]
         if ids is not None:
@@ -75,8 +75,8 @@ class Owners:
         keys = hash_all(ids)
         if not len(self.hashes):
             return np.full(len(keys), -1, np.int32)
-        found = np.minimum(np.searchsorted(self.hashes, keys), len(self.hashes) - 1)
-        return np.where(self.hashes[found] == keys, found, -1).astype(np.int32)
+        places = np.minimum(np.searchsorted(self.hashes, keys), len(self.hashes) - 1)
+        return np.where(self.hashes[places] == keys, places, -1).astype(np.int32)
 
     def places_in(self, name: str, ids: Sequence[Ids], pieces: bool) -> NDArray[np.int32]:
         """The same for every number of an index, whose ids are those of passages or of their pieces; kept."""
@@ -107,8 +107,8 @@ class Passing:
 
     def check(self, ids: Sequence[str]) -> list[bool]:
         """Says of passages, by their ids, whether they pass."""
-        found: list[bool] = self._of(self.owners.places(ids)).tolist()
-        return found
+        passing: list[bool] = self._of(self.owners.places(ids)).tolist()
+        return passing
 
     def mask(self, name: str, ids: Sequence[Ids], pieces: bool = False) -> NDArray[np.bool_]:
         """Says it of every number of an index; `name` tells the indexes of a retriever apart."""
@@ -154,6 +154,6 @@ def _fields(collection: Collection) -> Iterator[tuple[str, dict[str, str]]]:
 def _filled(codes: Sequence[tuple[int, int]], count: int) -> NDArray[np.int32]:
     column = np.zeros(count, np.int32)
     if codes:
-        places, found = np.array(codes).T
-        column[places] = found
+        places, values = np.array(codes).T
+        column[places] = values
     return column

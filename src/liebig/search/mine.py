@@ -49,20 +49,20 @@ class QueryLines:
 
     def lines(self, query: str) -> list[list[str]]:
         """The columns of every line of a query, in the order of the file."""
-        found, wanted = [], query.encode()
+        rows, key = [], query.encode()
         for start in self._index.candidates(query):
             self._file.seek(start)
             for line in self._file:
                 columns = line.rstrip(b"\r\n").split(self._separator)
-                if line.strip() and columns[0] != wanted:
+                if line.strip() and columns[0] != key:
                     break
                 if line.strip():
-                    found.append([column.decode("utf-8", "replace") for column in columns])
-        return found
+                    rows.append([column.decode("utf-8", "replace") for column in columns])
+        return rows
 
     def hits(self, query: str) -> list[tuple[str, float]]:
         """Passages and scores of a TREC run, best first; of equal scores the one that stands first."""
-        found = []
+        hits = []
         for columns in self.lines(query):
             if len(columns) != 6:
                 raise DataError(
@@ -70,8 +70,8 @@ class QueryLines:
                     file=self._path,
                     fix="give a TREC run",
                 )
-            found.append((columns[2], self._score(columns[4], query)))
-        return sorted(found, key=lambda pair: -pair[1])
+            hits.append((columns[2], self._score(columns[4], query)))
+        return sorted(hits, key=lambda pair: -pair[1])
 
     def _score(self, text: str, query: str) -> float:
         try:
@@ -99,11 +99,11 @@ def words(text: str) -> list[str]:
     return WORD.findall(text.casefold())
 
 
-def triples(found: Sequence[str]) -> Triples:
+def triples(words: Sequence[str]) -> Triples:
     """Three words in a row, all of them; of fewer words those there are."""
-    if len(found) < 3:
-        return frozenset([tuple(found)]) if found else frozenset()
-    return frozenset(zip(found, found[1:], found[2:]))
+    if len(words) < 3:
+        return frozenset([tuple(words)]) if words else frozenset()
+    return frozenset(zip(words, words[1:], words[2:]))
 
 
 def shared(a: Triples, b: Triples) -> float:
@@ -112,13 +112,13 @@ def shared(a: Triples, b: Triples) -> float:
     return len(a & b) / smaller if smaller else 0.0
 
 
-def nearly(found: Sequence[str], other: Triples, share: float) -> bool:
+def nearly(words: Sequence[str], other: Triples, share: float) -> bool:
     """Whether the triples of these words and the others share so much; most share so few that a count says no."""
-    most = sum(map(other.__contains__, zip(found, found[1:], found[2:])))
-    least = min(len(set(found)) - 2, len(other))  # every word but the last two begins a triple of its own
+    most = sum(map(other.__contains__, zip(words, words[1:], words[2:])))
+    least = min(len(set(words)) - 2, len(other))  # every word but the last two begins a triple of its own
     if most < share * least - 1e-9:
         return False
-    return shared(triples(found), other) >= share
+    return shared(triples(words), other) >= share
 
 
 Lookup = Callable[[str], Passage]
@@ -284,10 +284,10 @@ class _Check:
             text = self._text(id)
         except DataError:
             return "not in the collection"
-        found = words(text)
-        if tuple(found) in self._words:
+        own = words(text)
+        if tuple(own) in self._words:
             return "the text of a positive"
-        near = any(nearly(found, other, self._miner.duplicates) for other in self._triples)
+        near = any(nearly(own, other, self._miner.duplicates) for other in self._triples)
         return "nearly the text of a positive" if near else ""
 
     def _text(self, id: str) -> str:

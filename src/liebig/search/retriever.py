@@ -162,11 +162,11 @@ class Generation:
                 self._reranker = CrossEncoder.load(self._reranker_source, device=self._device or "cpu")
             return self._reranker
 
-    def _rerank(self, asked: Sequence[tuple[Query, Sequence[Passage]]]) -> list[NDArray[np.float32]]:
+    def _rerank(self, pairs: Sequence[tuple[Query, Sequence[Passage]]]) -> list[NDArray[np.float32]]:
         from liebig.methods.reranker import scorer
 
         assert self.reranker is not None, "its system was made"
-        return scorer([self.reranker])(asked)
+        return scorer([self.reranker])(pairs)
 
     def take_model(self, other: Generation) -> None:
         """Go on with the models that another generation has loaded, where they are the same."""

@@ -427,10 +427,14 @@ class Reranked(System):
             0, len(pairs), AT_ONCE
         ):  # so that the texts in memory do not grow with the queries
             some = pairs[start : start + AT_ONCE]
-            asked = [
+            candidates = [
                 (query, [self._passage(id) for id in of_query[: self.depth]]) for query, of_query in some
             ]
-            values = self._score(asked) if any(passages for _, passages in asked) else [NONE for _ in asked]
+            values = (
+                self._score(candidates)
+                if any(passages for _, passages in candidates)
+                else [NONE for _ in candidates]
+            )
             ordered += [reordered(of_query, scores)[:k] for (_, of_query), scores in zip(some, values)]
         return Answer(ordered, {**first.parts, self._system.name: first.hits})
 

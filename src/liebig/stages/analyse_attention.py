@@ -89,13 +89,13 @@ def _origins(names: Sequence[str], given: Sequence[str]) -> dict[str, str]:
         raise RecipeError(
             f"{len(given)} origins for {len(names)} models", fix=("give one origin per model, - for none")
         )
-    found = {name: origin for name, origin in zip(names, given) if origin != "-"}
-    for origin in found.values():
+    origins = {name: origin for name, origin in zip(names, given) if origin != "-"}
+    for origin in origins.values():
         if origin not in names:
             raise RecipeError(f"no model is called {origin!r}", fix="use one of " + ", ".join(names))
-    for name in found:
-        _root(name, found)
-    return found
+    for name in origins:
+        _root(name, origins)
+    return origins
 
 
 def _root(name: str, origins: dict[str, str]) -> str:
@@ -158,8 +158,8 @@ def run(config: AttentionConfig, folder: Folder) -> None:
         )
     curves: dict[str, Curve] = {}
     for name, path in zip(names, config.models):
-        found = attentions(path, texts, config.max_length, config.device)
-        curves[name] = average(track(found, f"attention of {name}", len(texts), "texts"))
+        maps = attentions(path, texts, config.max_length, config.device)
+        curves[name] = average(track(maps, f"attention of {name}", len(texts), "texts"))
     moved = {name: _movement(curves, origin, name) for name, origin in origins.items()}
     svg = lines(
         "attention", _attention_series(curves, origins), Axes("layer", "entropy of CLS attention (nats)")
@@ -187,16 +187,16 @@ def _movement(curves: dict[str, Curve], origin: str, name: str) -> float:
 
 def _attention_series(curves: dict[str, Curve], origins: dict[str, str]) -> list[Series]:
     roots = [name for name in curves if name not in origins]
-    found = []
+    series = []
     for name, curve in curves.items():
         band = 1.96 * curve.error
-        found.append(
+        series.append(
             Series(
                 name, np.arange(1, len(curve.mean) + 1), curve.mean, curve.mean - band, curve.mean + band,
                 dashed=name in origins, colour=roots.index(_root(name, origins)),
             )
         )  # fmt: skip
-    return found
+    return series
 
 
 def _curves_json(curves: dict[str, Curve]) -> dict[str, dict[str, list[float]]]:

@@ -111,8 +111,8 @@ def length_group(text: str) -> str:
 
 def overlap(query: str, passage: str) -> float:
     """Share of the query's content words that stand in the passage."""
-    asked = content_words(query)
-    return len(asked & content_words(passage)) / len(asked) if asked else 0.0
+    query_words = content_words(query)
+    return len(query_words & content_words(passage)) / len(query_words) if query_words else 0.0
 
 
 def overlap_group(share: float) -> str:
@@ -126,11 +126,11 @@ def group_by(
 ) -> list[QueryGroup]:
     """Both systems over the queries of each name, in the given order or by size."""
     labels = np.array(names)
-    found = []
+    groups = []
     for name in dict.fromkeys(names):
         mask = labels == name
         x, y = a[mask], b[mask]
-        found.append(
+        groups.append(
             QueryGroup(
                 by,
                 name,
@@ -142,7 +142,7 @@ def group_by(
             )
         )
     rank = {name: i for i, name in enumerate(order)}
-    return sorted(found, key=lambda group: (rank.get(group.name, len(rank)), -group.queries, group.name))
+    return sorted(groups, key=lambda group: (rank.get(group.name, len(rank)), -group.queries, group.name))
 
 
 def all_groups(
@@ -203,10 +203,10 @@ def compare_runs(
         )
     a, b = (_side(task, needed_run(path), measure) for path in runs)
     relevant = [_relevant(task, query, a, b) for query in queries]
-    found = {side.first(query) for side in (a, b) for query in queries}
-    texts = _texts(task, found | set(relevant))
-    asked = [task.queries[query].text for query in queries]
-    groups = all_groups(asked, [texts[name] for name in relevant], a.values, b.values)
+    firsts = {side.first(query) for side in (a, b) for query in queries}
+    texts = _texts(task, firsts | set(relevant))
+    questions = [task.queries[query].text for query in queries]
+    groups = all_groups(questions, [texts[name] for name in relevant], a.values, b.values)
     wins, losses = extremes(a.values, b.values, count)
     shown = {i: _example(task, i, relevant[i], a, b, texts) for i in (*wins, *losses)}
     return groups, [shown[i] for i in wins], [shown[i] for i in losses]
@@ -237,14 +237,14 @@ def _relevant(task: Task, query: str, a: ComparedRun, b: ComparedRun) -> str:
     )
 
 
-def _texts(task: Task, wanted: set[str]) -> dict[str, str]:
+def _texts(task: Task, ids: set[str]) -> dict[str, str]:
     """The texts of these passages; "" for those the collection does not have."""
-    found = {
+    texts = {
         passage.id: f"{passage.title.rstrip('.')}. {passage.text}" if passage.title else passage.text
         for passage in task.passages()
-        if passage.id in wanted
+        if passage.id in ids
     }
-    return dict.fromkeys(wanted, "") | found
+    return dict.fromkeys(ids, "") | texts
 
 
 def _example(

@@ -62,7 +62,7 @@ class Checker:
         for word in self._words:
             self._vocabulary.setdefault(word, len(self._vocabulary))
         numbers = np.array([self._vocabulary[word] for word in self._words], dtype=np.int64)
-        self._tables = [_RunTable(numbers, size, found) for size, found in sorted(runs.items())]
+        self._tables = [_RunTable(numbers, size, places) for size, places in sorted(runs.items())]
         self._where: dict[int, tuple[str, int, int]] = {}
 
     def read(self, document: str, text: str) -> None:
@@ -78,11 +78,11 @@ class Checker:
         for table in self._tables:
             np.add.at(met, table.owners, table.met)
             np.add.at(total, table.owners, 1)
-        found = []
+        leaks = []
         for number, (document, start, size) in self._where.items():
             run = " ".join(self._words[start : start + size])
-            found.append(Leak(self.names[number], float(met[number] / total[number]), document, run))
-        return sorted(found, key=lambda leak: (-leak.share, leak.name))
+            leaks.append(Leak(self.names[number], float(met[number] / total[number]), document, run))
+        return sorted(leaks, key=lambda leak: (-leak.share, leak.name))
 
 
 class _RunTable:

@@ -71,7 +71,7 @@ def run(config: NeighboursConfig, folder: Folder) -> None:
         )
     names = system_names(config.second, config.names)
     ks = sorted(set(config.k))
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for name, first, second in zip(names, config.first, config.second):
         later = _ranked(second, max(config.n))
         earlier = _ranked(first, max(config.k))
@@ -81,8 +81,8 @@ def run(config: NeighboursConfig, folder: Folder) -> None:
             )
         for n in config.n:
             values = curve(earlier, later, n, ks)
-            found.append({"system": name, "n": n, "k": ks, "queries": len(values)})
-            found[-1]["recall"] = values.mean(axis=0).tolist()
+            results.append({"system": name, "n": n, "k": ks, "queries": len(values)})
+            results[-1]["recall"] = values.mean(axis=0).tolist()
     series = [
         Series(
             f"{one['system']}, n = {one['n']}",
@@ -91,11 +91,11 @@ def run(config: NeighboursConfig, folder: Folder) -> None:
             dashed=i % len(config.n) > 0,
             colour=i // len(config.n),
         )
-        for i, one in enumerate(found)
+        for i, one in enumerate(results)
     ]
     write_svg(folder.path / "neighbours.svg", lines("neighbours", series, Axes("k", "nb-recall", log_x=True)))
-    folder.write_json("neighbours.json", found)
-    rows = [[one["system"], str(one["n"]), *(f"{value:.3f}" for value in one["recall"])] for one in found]
+    folder.write_json("neighbours.json", results)
+    rows = [[one["system"], str(one["n"]), *(f"{value:.3f}" for value in one["recall"])] for one in results]
     write_table(folder, "neighbours.md", ["system", "n", *(f"k = {k}" for k in ks)], rows)
 
 

@@ -146,10 +146,10 @@ def describe_space(
 
 def _neighbours(vectors_ND: NDArray[np.float32], k: int, device: torch.device) -> NDArray[np.int64]:
     """The k nearest other vectors of each, by inner product."""
-    _, found = topk(vectors_ND, vectors_ND, k + 1, device=device)
-    others = found != np.arange(len(found))[:, None]
+    _, numbers = topk(vectors_ND, vectors_ND, k + 1, device=device)
+    others = numbers != np.arange(len(numbers))[:, None]
     others[others.all(axis=1), -1] = False
-    return found[others].reshape(len(found), -1)
+    return numbers[others].reshape(len(numbers), -1)
 
 
 def _positive_pairs(scorer: ModelScorer, task: Task) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -161,8 +161,8 @@ def _positive_pairs(scorer: ModelScorer, task: Task) -> tuple[NDArray[np.float32
     pairs = [(query, best[name]) for name, query in task.queries.items() if best[name] in passages]
     used = dict.fromkeys(name for _, name in pairs)
     vectors = dict(zip(used, scorer.embed([passages[name] for name in used], "passage")))
-    asked = scorer.embed([query for query, _ in pairs], "query")
-    return asked, np.stack([vectors[name] for _, name in pairs]) if pairs else asked
+    query_vectors = scorer.embed([query for query, _ in pairs], "query")
+    return query_vectors, np.stack([vectors[name] for _, name in pairs]) if pairs else query_vectors
 
 
 def _best(grades: dict[str, int]) -> str:
@@ -198,10 +198,10 @@ def run(config: SpaceConfig, folder: Folder) -> None:
             file=config.collection,
             fix="use a collection with more",
         )
-    found = [describe_space(path, task, passages, config.k, config.device) for path in config.models]
-    folder.write_json("space.json", {"passages": len(passages), "models": dict(zip(names, found))})
+    descriptions = [describe_space(path, task, passages, config.k, config.device) for path in config.models]
+    folder.write_json("space.json", {"passages": len(passages), "models": dict(zip(names, descriptions))})
     header = ["measure", *names]
-    rows = [[key, *(f"{one[key]:.4f}" for one in found)] for key in found[0]]
+    rows = [[key, *(f"{one[key]:.4f}" for one in descriptions)] for key in descriptions[0]]
     write_table(folder, "space.md", header, rows, left=1)
 
 

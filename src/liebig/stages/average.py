@@ -81,13 +81,13 @@ def mean(files: Sequence[Path]) -> dict[str, Tensor]:
         raise ModelError(
             f"the weights have other names or sizes than those of {files[0].parent}", file=files[wrong]
         )
-    found = {}
+    means = {}
     for name in shapes[0]:
         tensors = [file.get_tensor(name) for file in opened]
-        found[name] = tensors[0]
+        means[name] = tensors[0]
         if tensors[0].is_floating_point():
-            found[name] = torch.stack([t.double() for t in tensors]).mean(dim=0).to(tensors[0].dtype)
-    return found
+            means[name] = torch.stack([t.double() for t in tensors]).mean(dim=0).to(tensors[0].dtype)
+    return means
 
 
 def _open(path: Path) -> safe_open:

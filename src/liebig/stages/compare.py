@@ -35,12 +35,12 @@ def run(config: CompareConfig, folder: Folder) -> None:
             "there is only one system to compare", fix="give two runs or more, with different names"
         )
     systems, queries = gather(names, _read_all(config), [str(m) for m in parse_all(config.measures)])
-    found = compare_systems(
+    comparison = compare_systems(
         systems, queries, test=config.test, baseline=config.baseline, samples=config.samples, seed=config.seed
     )
-    folder.write_json(RESULT, to_json(found, config.test, config.alpha))
-    header, rows = mean_rows(found, config.alpha)
-    pair_header, pairs = pair_rows(found)
+    folder.write_json(RESULT, to_json(comparison, config.test, config.alpha))
+    header, rows = mean_rows(comparison, config.alpha)
+    pair_header, pairs = pair_rows(comparison)
     folder.write_text(
         "compare.md", markdown(header, rows, left=1) + "\n" + markdown(pair_header, pairs, left=3)
     )

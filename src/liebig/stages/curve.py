@@ -92,13 +92,13 @@ def read_points(folders: Sequence[Path], sizes: Sequence[str], names: Sequence[s
 def curve_rows(points: Sequence[Point], measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     """One row for each system and measure, one column for each size in the order given."""
     sizes = list(dict.fromkeys(point.size for point in points))
-    found = {(p.system, p.task, p.size): p.measures for p in points}
+    by_point = {(p.system, p.task, p.size): p.measures for p in points}
     systems = list(dict.fromkeys((p.system, p.task) for p in points))
     rows = [
         [
             system,
             f"{task} {measure}",
-            *(_cell(found.get((system, task, size), {}), measure) for size in sizes),
+            *(_cell(by_point.get((system, task, size), {}), measure) for size in sizes),
         ]
         for system, task in systems
         for measure in measures
@@ -116,12 +116,12 @@ def curve_plot(points: Sequence[Point], measure: str) -> str:
     series = [
         Series(
             f"{system}, {task}",
-            [sizes.index(point.size) for point in found],
-            [point.measures[measure].mean for point in found],
-            [point.measures[measure].low for point in found],
-            [point.measures[measure].high for point in found],
+            [sizes.index(point.size) for point in points_of],
+            [point.measures[measure].mean for point in points_of],
+            [point.measures[measure].low for point in points_of],
+            [point.measures[measure].high for point in points_of],
         )
-        for (system, task), found in groups.items()
+        for (system, task), points_of in groups.items()
     ]
     return lines("curve", series, Axes("labels", measure, ticks=tuple(sizes)))
 

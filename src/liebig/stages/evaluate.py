@@ -126,11 +126,11 @@ def run(config: EvaluateConfig, folder: Folder) -> None:
     """Evaluate the system on every collection."""
     suite = named(config.suite) if config.suite else None
     tasks = [_task(config, path, suite) for path in config.collections]
-    found = _run_of(config.system)
+    file = _run_of(config.system)
     how = Bootstrap(config.level, config.samples, config.seed)
     scored = (
-        [_score_run(config, found, task, how) for task in tasks]
-        if found
+        [_score_run(config, file, task, how) for task in tasks]
+        if file
         else _score_model(config, tasks, how, folder)
     )
     name = config.name or system_name(config.system)
@@ -158,14 +158,14 @@ def group_means(entries: Sequence[TaskResult]) -> dict[str, dict[str, float]]:
     by_suite = {
         entry.suite: {name: value.mean for name, value in entry.measures.items()} for entry in entries
     }
-    found: dict[str, dict[str, float]] = {}
+    means: dict[str, dict[str, float]] = {}
     for name, members in GROUPS.items():
-        values = [by_suite.get(member) or found.get(member) for member in members]
+        values = [by_suite.get(member) or means.get(member) for member in members]
         if all(values):
             shared = set.intersection(*(set(value or ()) for value in values))
             first = values[0] or {}
-            found[name] = {m: float(np.mean([(v or {})[m] for v in values])) for m in first if m in shared}
-    return found
+            means[name] = {m: float(np.mean([(v or {})[m] for v in values])) for m in first if m in shared}
+    return means
 
 
 def _task(config: EvaluateConfig, path: Path, suite: Suite | None) -> Task:
@@ -209,14 +209,14 @@ def _run_of(system: Path) -> Path | None:
     """The run file a system stands for; none if it is a model."""
     if (system / "config.json").is_file():
         return None
-    found = run_file(system)
-    if found is None:
+    file = run_file(system)
+    if file is None:
         raise DataError(
             "the folder is neither a run nor a model: it has no .trec file and no config.json",
             file=system,
             fix="name a run file, or a model folder such as runs/condenser/model",
         )
-    return found
+    return file
 
 
 def _score_run(
@@ -268,10 +268,10 @@ def _score_searched(
 
 def _need_texts(task: Task) -> None:
     """A model asks the texts of queries against those of passages; a run needs neither."""
-    asked = tuple(task.queries) if task.judgements is None else task.judgements.queries
-    if not any(query in task.queries for query in asked):
+    queries = tuple(task.queries) if task.judgements is None else task.judgements.queries
+    if not any(query in task.queries for query in queries):
         raise DataError(
-            f"none of the queries asked, which begin with {first_ids(asked)}, has a text here",
+            f"none of the queries asked, which begin with {first_ids(queries)}, has a text here",
             file=task.path,
             fix="name a collection or BEIR folder whose queries have the same ids as its judgements",
         )
@@ -281,11 +281,11 @@ def _need_texts(task: Task) -> None:
 
 def _labels(tasks: Iterable[Task]) -> list[str]:
     """What the files of each task are called; sets of one name are numbered."""
-    found: list[str] = []
+    labels: list[str] = []
     for task in tasks:
         names = chain([task.label], (f"{task.label}-{n}" for n in count(2)))
-        found.append(next(name for name in names if name not in found))
-    return found
+        labels.append(next(name for name in names if name not in labels))
+    return labels
 
 
 STAGE = Stage(

@@ -71,10 +71,10 @@ def fused(runs: Sequence[dict[str, Hits]], by: str, weights: Sequence[float], de
     for query in dict.fromkeys(query for one in runs for query in one):
         lists = [one.get(query, []) for one in runs]
         if by == "reciprocal-rank":
-            found = reciprocal_rank(lists, weights)
+            hits = reciprocal_rank(lists, weights)
         else:
-            found = weighted(lists, weights, "minmax" if by == "minmax" else "zscore")
-        for rank, (passage, score) in enumerate(found[:depth], 1):
+            hits = weighted(lists, weights, "minmax" if by == "minmax" else "zscore")
+        for rank, (passage, score) in enumerate(hits[:depth], 1):
             yield Hit(query, passage, score, rank)
 
 

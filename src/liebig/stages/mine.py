@@ -142,7 +142,7 @@ class Positives:
 
     def of(self, query: str) -> list[str]:
         """Ids of passages whose grade makes them positives."""
-        found = []
+        passages = []
         for columns in self._judgements.lines(query):
             if len(columns) != 3 or not columns[2].strip().lstrip("-").isdecimal():
                 raise DataError(
@@ -150,8 +150,8 @@ class Positives:
                     file=self._path,
                 )
             if int(columns[2]) >= self._relevant:
-                found.append(columns[1])
-        return found
+                passages.append(columns[1])
+        return passages
 
 
 def _pool(collection: Collection, seed: int) -> Sequence[str]:

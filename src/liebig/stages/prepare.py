@@ -87,12 +87,12 @@ def run(config: PrepareConfig, folder: workspace.Folder) -> None:
 
 def _finish(config: PrepareConfig, tokenizer: Tokenizer) -> Finish:
     """What cuts the passages of a shard."""
-    wanted = config.passages
-    if wanted is None:
+    passages = config.passages
+    if passages is None:
         return unfinished
-    if isinstance(wanted, TokenPassages):
-        return partial(by_tokens, length=wanted.length, overlap=wanted.overlap)
-    return partial(by_words, length=wanted.length, overlap=wanted.overlap, continues=tokenizer.continues)
+    if isinstance(passages, TokenPassages):
+        return partial(by_tokens, length=passages.length, overlap=passages.overlap)
+    return partial(by_words, length=passages.length, overlap=passages.overlap, continues=tokenizer.continues)
 
 
 STAGE = Stage(

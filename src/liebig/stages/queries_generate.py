@@ -75,10 +75,10 @@ class QueryShards:
             ahead = self._prepared(passages, writer, bar, pool)
             finishing: Future[None] | None = None
             for number, some, prepared in ahead:
-                found = writer.write(some, prepared.result(), self.journal(number))
+                written = writer.write(some, prepared.result(), self.journal(number))
                 if finishing is not None:
                     finishing.result()
-                finishing = pool.submit(self._finish, number, some, found, writer)
+                finishing = pool.submit(self._finish, number, some, written, writer)
                 bar.advance(len(some))
             if finishing is not None:
                 finishing.result()
@@ -106,12 +106,12 @@ class QueryShards:
                 yield number, some
             number += 1
 
-    def _finish(self, number: int, passages: Passages, found: Any, writer: Writer) -> None:
+    def _finish(self, number: int, passages: Passages, written: Any, writer: Writer) -> None:
         """Clean, filter and store a shard; its first line holds the counts."""
         counts: Counter[str] = Counter()
         named: list[Named] = []
-        numbers = None if writer.numbers is None else writer.numbers(found)
-        for i, (passage, queries) in enumerate(zip(passages, writer.finish(found))):
+        numbers = None if writer.numbers is None else writer.numbers(written)
+        for i, (passage, queries) in enumerate(zip(passages, writer.finish(written))):
             for n, (place, text) in enumerate(clean(queries, counts, duplicates=self.duplicates)):
                 named.append((passage.id, n if numbers is None else numbers[i][place], text))
         kept = self._filtered(named, counts)
@@ -458,10 +458,10 @@ def chosen(config: QueriesGenerateConfig) -> Iterator[Passage]:
     if config.limit is None:
         yield from candidates
         return
-    wanted = draw(count, config.limit, config.seed, LIMIT)
+    numbers = draw(count, config.limit, config.seed, LIMIT)
     place = 0
     for number, passage in enumerate(candidates):
-        if place < len(wanted) and wanted[place] == number:
+        if place < len(numbers) and numbers[place] == number:
             yield passage
             place += 1
 

@@ -59,18 +59,20 @@ def _table(rows: Sequence[QuerySummary]) -> str:
 
 
 def _shown(one: PassageExample) -> str:
-    asked = {word for queries in one.queries for query in queries for word in words(query) if len(word) > 3}
-    text = f"<b>{escape(one.passage.title)}</b> {_marked(one.passage.text, asked)}"
+    query_words = {
+        word for queries in one.queries for query in queries for word in words(query) if len(word) > 3
+    }
+    text = f"<b>{escape(one.passage.title)}</b> {_marked(one.passage.text, query_words)}"
     lists = (
         f"<td><ul>{''.join(f'<li>{escape(q)}</li>' for q in queries)}</ul></td>" for queries in one.queries
     )
     return f"<tr><td>{text}</td>{''.join(lists)}</tr>"
 
 
-def _marked(text: str, asked: set[str]) -> str:
+def _marked(text: str, query_words: set[str]) -> str:
     """The text with the words that are asked about marked."""
     parts = re.split(r"(\w+)", text)
-    return "".join(f"<mark>{escape(p)}</mark>" if p.lower() in asked else escape(p) for p in parts)
+    return "".join(f"<mark>{escape(p)}</mark>" if p.lower() in query_words else escape(p) for p in parts)
 
 
 CUTS = (1, 5, 20, 100)
@@ -112,14 +114,14 @@ def queries_of(path: Path, split: str) -> dict[str, list[str]]:
     splits = [split] if split in collection.splits else list(collection.splits_of("judgements"))
     tied = [(j.query, j.passage) for s in splits for j in collection.judgements(s) if j.relevance > 0]
     texts = {query.id: query.text for query in collection.queries()}
-    found: dict[str, list[str]] = {}
+    by_passage: dict[str, list[str]] = {}
     for query, passage in tied:
         if query not in texts:
             raise DataError(f"a judgement names the query {query!r}, which does not exist", file=path)
-        found.setdefault(passage, []).append(texts[query])
-    if not found:
+        by_passage.setdefault(passage, []).append(texts[query])
+    if not by_passage:
         raise DataError("no query belongs to a passage here", file=path)
-    return found
+    return by_passage
 
 
 def measure(
@@ -148,8 +150,12 @@ def measure(
 
 def overlap(query: str, passage: Passage) -> float:
     """The share of a query's content words that stand in its passage or title."""
-    asked = set(words(query)) - STOP
-    return len(asked & set(words(f"{passage.title} {passage.text}"))) / len(asked) if asked else 0.0
+    query_words = set(words(query)) - STOP
+    return (
+        len(query_words & set(words(f"{passage.title} {passage.text}"))) / len(query_words)
+        if query_words
+        else 0.0
+    )
 
 
 def _labels(path: Path) -> str:

@@ -70,16 +70,16 @@ def run(config: RerankScoreConfig, folder: Folder) -> None:
     score, collection = scorer(models, config.title), Collection(config.collection)
     if config.run is not None:
         hits = track(_hits(config.run), "rerank", unit="hits")
-        found = rerank(hits, config.depth, score, collection.query, collection.passage)
+        reranked = rerank(hits, config.depth, score, collection.query, collection.passage)
         with (folder.path / RUN).open("w", encoding="utf-8") as file:
-            file.writelines(line + "\n" for line in run_lines(found, config.tag))
+            file.writelines(line + "\n" for line in run_lines(reranked, config.tag))
         with (folder.path / SCORES).open("w", encoding="utf-8") as file:
             file.writelines(_scored(folder.path / RUN, config.depth))
         return
     assert config.groups is not None, "there is a run, or there are groups"
     path = folder.path / "groups" / f"{config.split}.jsonl"
     path.parent.mkdir(exist_ok=True)
-    groups = (found.group for found in read_groups(config.groups, config.split))
+    groups = (example.group for example in read_groups(config.groups, config.split))
     with Progress("score", unit="queries") as bar, path.open("w", encoding="utf-8") as file:
         for group in soft_labels(groups, score, collection.query, collection.passage):
             file.write(json_line(group_row(group)) + "\n")

@@ -112,12 +112,12 @@ class TextsTask:
 
     def make(self) -> TextsTask:
         """Write the file."""
-        found = (
+        texts = (
             text
             for place, document in enumerate(self.piece.documents())
             for text in texts_of(document, rng.key(self.config.seed, self.number, place), self.config)
         )
-        lines = "".join(line + "\n" for line in _lines(f"{self.number:x}", found))
+        lines = "".join(line + "\n" for line in _lines(f"{self.number:x}", texts))
         atomic_write(self.out, lines.encode("utf-8"))
         return self
 
@@ -197,11 +197,11 @@ def _windows(
 
 def _sentences(paragraphs: Sequence[str], key: np.uint64, how: TextsConfig) -> Iterator[str]:
     """Some of the sentences, and a few neighbouring words of some."""
-    found = [paragraph[a:b] for paragraph in paragraphs for a, b in spans(paragraph)]
-    places = np.arange(len(found))
+    sentences = [paragraph[a:b] for paragraph in paragraphs for a, b in spans(paragraph)]
+    places = np.arange(len(sentences))
     whole = rng.uniform(rng.key(int(key), SENTENCE), places) < how.sentences
-    draws = rng.uniform(rng.key(int(key), SPAN), np.arange(3 * len(found)).reshape(-1, 3))
-    for sentence, kept, (part, size, place) in zip(found, whole.tolist(), draws.tolist()):
+    draws = rng.uniform(rng.key(int(key), SPAN), np.arange(3 * len(sentences)).reshape(-1, 3))
+    for sentence, kept, (part, size, place) in zip(sentences, whole.tolist(), draws.tolist()):
         if kept:
             yield sentence
         words = sentence.split() if part < how.spans else []

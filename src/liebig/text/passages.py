@@ -182,14 +182,14 @@ def _prefix(title: str, heading: str, prefix: Prefix, separator: str) -> str:
 
 def _sentences(text: Text, language: str | None) -> list[str]:
     """The sentences of all paragraphs with single spaces, one in front where there was any, so that they join."""
-    found = []
+    sentences = []
     for paragraph in text.paragraphs:
         last = -1
         for start, end in spans(paragraph, language):
             glue = "" if start == last else " "
-            found.append(glue + " ".join(paragraph[start:end].split()))
+            sentences.append(glue + " ".join(paragraph[start:end].split()))
             last = end
-    return found
+    return sentences
 
 
 def _lengths(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:

@@ -282,19 +282,19 @@ def _word_before(text: str, start: int, at: int) -> str:
     chunk = chunk[chunk.rfind(" ") + 1 :]
     if chunk.isalpha():
         return chunk
-    found = _LAST_WORD.search(chunk)
-    return found[0] if found else ""
+    match = _LAST_WORD.search(chunk)
+    return match[0] if match else ""
 
 
 def _starts(text: str, after: int, words: Abbreviations) -> bool:
     """Whether a word that begins sentences follows, as such a word is written."""
-    found = _NEXT_WORD.match(text, after)
-    if found is None:
+    match = _NEXT_WORD.match(text, after)
+    if match is None:
         return False
-    word = found[1]
-    if len(word) == 1 and text[found.end() : found.end() + 1] == ".":
+    word = match[1]
+    if len(word) == 1 and text[match.end() : match.end() + 1] == ".":
         return False  # the next initial
-    return word.lower() in words.starters and (word[0].isupper() or found.start(1) == after)
+    return word.lower() in words.starters and (word[0].isupper() or match.start(1) == after)
 
 
 def _ellipsis_ends(text: str, at: int, after: int) -> bool:

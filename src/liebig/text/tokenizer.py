@@ -387,8 +387,8 @@ class Tokenizer:
         """The ids of each text as int32."""
         if self._memo is not None:
             return self._memo.encode(texts)
-        found = self.core.encode_batch_fast(list(texts), add_special_tokens=False)
-        rows = [array("i", encoding.ids).tobytes() for encoding in found]
+        encodings = self.core.encode_batch_fast(list(texts), add_special_tokens=False)
+        rows = [array("i", encoding.ids).tobytes() for encoding in encodings]
         if "unk" in self._roles and self.special[np.frombuffer(b"".join(rows), np.int32)].any():
             return [self._plain(row) for row in rows]
         return rows

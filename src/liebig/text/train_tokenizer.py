@@ -204,13 +204,13 @@ def _merge(row: Any, pairs: Any, number: int, left: int, right: int, piece: int)
 @inline
 def _places(pairs: Any, number: int) -> Any:
     """Where a pair was seen, in order; forgotten afterwards."""
-    found = [np.int64(0) for _ in range(0)]
+    positions = [np.int64(0) for _ in range(0)]
     place = pairs.newest[number]
     while place >= 0:
-        found.append(pairs.position[place])
+        positions.append(pairs.position[place])
         place = pairs.older[place]
     pairs.newest[number] = -1
-    return np.sort(np.array(found))
+    return np.sort(np.array(positions))
 
 
 @inline

@@ -88,12 +88,12 @@ class Memo:
     def encode(self, texts: Sequence[str]) -> list[bytes]:
         """The ids of each text as int32, as the library gives them without special tokens."""
         unspaced = [text for text in texts if len(text) > _LONGEST * (text.count(" ") + 1)]
-        found = iter(self._core.encode_batch_fast(unspaced, add_special_tokens=False))
+        encodings = iter(self._core.encode_batch_fast(unspaced, add_special_tokens=False))
         look_up = self.table.__getitem__
         return [
             b"".join(map(look_up, self.scheme.chunks(text)))
             if len(text) <= _LONGEST * (text.count(" ") + 1)
-            else _ids(next(found))
+            else _ids(next(encodings))
             for text in texts
         ]
 

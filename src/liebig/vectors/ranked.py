@@ -144,8 +144,8 @@ class Ranked:
     def row(self, query: int) -> list[tuple[int, float]]:
         """Number and score of each passage found for one query."""
         numbers, scores = self.numbers[query], self.scores[query]
-        found = int((numbers != NONE).sum())
-        return list(zip(numbers[:found].tolist(), scores[:found].tolist()))
+        count = int((numbers != NONE).sum())
+        return list(zip(numbers[:count].tolist(), scores[:count].tolist()))
 
     @classmethod
     def nothing(cls, queries: int, k: int) -> Ranked:

@@ -39,8 +39,8 @@ def topk(
     for start in range(0, len(passages), tile_passages):
         passages_ND = _tile(passages, start, start + tile_passages, device)
         for i, part_QD in enumerate(queries_QD.split(tile_queries)):
-            found = tile_topk(part_QD @ passages_ND.T, k)
-            best[i] = _merge(best[i], (found[0], found[1] + start), k)
+            tile = tile_topk(part_QD @ passages_ND.T, k)
+            best[i] = _merge(best[i], (tile[0], tile[1] + start), k)
     return (
         torch.cat([scores for scores, _ in best]).cpu().numpy(),
         torch.cat([numbers for _, numbers in best]).cpu().numpy(),
