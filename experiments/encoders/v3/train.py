@@ -122,9 +122,9 @@ STRING = re.compile(r'("""|\'\'\')(?:.|\n)*?\1')
 COMMENT = re.compile(r"(?m)^\s*(?:#|//|/\*|\*).*\n?")
 PUNCTUATION = re.compile(r"[^\w\s]+")
 STOP = frozenset(
-    "a an and are as at be been but by can could did do does for from had has have how i if in into is it its may more "
+    "a an and are as at be been but by can could did do does for from had has have how i if in into is it its may more "  # noqa: SIM905
     "of on or our should so some such than that the their them then there these they this those to was we were what "
-    "when where which who why will with would you your".split()  # noqa: SIM905
+    "when where which who why will with would you your".split()
 )
 
 
