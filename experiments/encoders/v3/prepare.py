@@ -1,4 +1,4 @@
-"""What `train.py` reads, as files in folders of at most 30.5 MiB: texts, teachers, evaluation sets with BM25's answers.
+"""What `train.py` reads, as files in folders of at most 34.5 MiB: texts, teachers, evaluation sets with BM25's answers.
 
     python experiments/encoders/v3/prepare.py vocabulary --data DATA --work WORK
     python experiments/encoders/v3/prepare.py sets --data DATA --work WORK
@@ -28,7 +28,7 @@ from typing import Any
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 STUDENT = ROOT / "src" / "liebig" / "encoders" / "mini-v2"
-CHUNK = 61 * 1024**2 // 2
+CHUNK = 69 * 1024**2 // 2
 MORE_WORDS, RARE = 6144, 12  # words that are added; seen less often, they are not
 EVERY = 4  # one of so many rows is counted
 WORD = re.compile(r"[a-z]{3,24}")
