@@ -121,7 +121,7 @@ def cpu(args: argparse.Namespace) -> None:
     from liebig.stages.onnx import export
 
     texts = passages(args.data, args.texts or 128)
-    model = model_folder(args.model or "liebig:mini-v2")
+    model = model_folder(args.model or "liebig:mini-v3")
     encoder = Encoder.load(model)
     theirs = SentenceTransformer(str(model), device="cpu")
     print(

@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--gpu", action="store_true")
     args = parser.parse_args()
     os.environ.pop("TOKENIZERS_PARALLELISM", None)  # the peer tokenises with every core
-    model = model_folder(args.model or "liebig:mini-v2")
+    model = model_folder(args.model or "liebig:mini-v3")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         fewer = {"passages": 20, "queries": 2, "wiki": 0}

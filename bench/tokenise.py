@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--passages", type=int, default=20_000)
     args = parser.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # CPU time of several threads would count all of them
-    tokenizer = Tokenizer.from_folder(model_folder(args.model or "liebig:mini-v2"))
+    tokenizer = Tokenizer.from_folder(model_folder(args.model or "liebig:mini-v3"))
     texts = [f"{p.title} {p.text}" for p in islice(cut(args.data / "wiki"), args.passages)]
     tokenizer.encode_packed(texts[:2000])  # what is compiled is so before the clock starts
 

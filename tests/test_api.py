@@ -142,7 +142,7 @@ loop = {{ steps = 5, batch = 2 }}
 
 
 def test_an_encoder_has_the_names_of_sentence_transformers():
-    encoder = liebig.Encoder.load("liebig:mini-v2")
+    encoder = liebig.Encoder.load("liebig:mini-v3")
     encoder.prompts = {"query": "ask: ", "passage": "tell: "}
     np.testing.assert_array_equal(encoder.encode_query("barley"), encoder.encode("barley", prompt="query"))
     np.testing.assert_array_equal(

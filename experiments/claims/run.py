@@ -35,7 +35,7 @@ HERE = Path(__file__).parent
 for folder in (HERE.parent, HERE.parent / "finetuning"):
     sys.path.append(str(folder))
 
-TOKENIZER = "liebig:mini-v2"
+TOKENIZER = "liebig:mini-v3"
 STORES = ("wiki", "other", "wiki_store", "other_store")
 SECTIONS = {"test": 3_000, "dev": 1_000, "train": 20_000}
 STOPPED = 130  # exit code of a training that was told to stop

@@ -125,11 +125,11 @@ class Start(Config):
 
 
 def test_an_encoder_of_the_package_has_a_name():
-    start = config.load(Start, None, ["model=liebig:mini-v2", "others=['liebig:mini-v2', 'x']"])
+    start = config.load(Start, None, ["model=liebig:mini-v3", "others=['liebig:mini-v3', 'x']"])
     assert (start.model / "model.safetensors").is_file()
     assert start.others == (start.model, Path("x"))
     assert config.inputs(start) == {"model": start.model, "others.0": start.model, "others.1": Path("x")}
-    with pytest.raises(RecipeError, match="it has liebig:mini-v2"):
+    with pytest.raises(RecipeError, match="it has liebig:mini-v3"):
         config.load(Start, None, ["model=liebig:maxi"])
 
 

@@ -458,7 +458,7 @@ def test_an_encoder_that_retrieves_is_not_trained_unless_minutes_are_given(made,
     ("fields", "expected"),
     [
         ({}, False),  # the bundled encoder retrieves already
-        ({"model": "liebig:mini-v2"}, False),  # the same by its name
+        ({"model": "liebig:mini-v3"}, False),  # the same by its name
         ({"minutes": 0}, False),
         ({"minutes": 5}, True),
         ({"teacher": "a/b"}, True),

@@ -27,7 +27,7 @@ from liebig.planner import (
 from liebig.stages import STAGES
 
 ASSUMED = CorpusSize(50_000, 80)
-MINI = encoders.folder("liebig:mini-v2")
+MINI = encoders.folder("liebig:mini-v3")
 
 
 def planned(folder, text, *overrides):
@@ -46,8 +46,8 @@ def write_collection(folder, passages=40):
 
 def test_a_folder_says_its_own_size():
     size = ModelSize.of(MINI)
-    assert (size.layers, size.width, size.vocab) == (4, 384, 30528)
-    assert size.parameters == pytest.approx(16.05e6, rel=0.03)
+    assert (size.layers, size.width, size.vocab) == (4, 384, 36672)
+    assert size.parameters == pytest.approx(18.4e6, rel=0.03)
 
 
 def test_without_data_a_stage_has_memory_and_disk_and_no_time(tmp_path):

@@ -201,7 +201,7 @@ def test_an_index_alone_is_held_against_texts_and_a_model(folder):
     assert [finding.good for finding in findings] == [True, True, True]
     with pytest.raises(LiebigError, match="no such model folder"):
         list(index_alone(folder / "index", folder / "collection", str(folder / "nowhere")))
-    _, vectors, _ = index_alone(folder / "index", folder / "collection", "liebig:mini-v2")
+    _, vectors, _ = index_alone(folder / "index", folder / "collection", "liebig:mini-v3")
     assert "the model makes 384 numbers a text" in vectors.what
 
 

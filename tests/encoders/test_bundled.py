@@ -32,6 +32,13 @@ def test_an_unknown_name_is_refused_with_those_there_are():
         encoders.folder("liebig:maxi")
 
 
+def test_a_retired_encoder_is_refused_with_what_to_do():
+    with pytest.raises(
+        ValueError, match=f"mini-v2 is no longer .* name liebig:{encoders.DEFAULT}, and build again"
+    ):
+        encoders.folder("liebig:mini-v2")
+
+
 @pytest.mark.parametrize("name", encoders.names())
 def test_every_encoder_is_small_enough_for_the_package(name):
     files = [path for path in (encoders.HOME / name).rglob("*") if path.is_file()]
@@ -92,12 +99,14 @@ def test_the_card_says_where_it_comes_from_and_what_it_is_worth():
     card = " ".join((encoders.folder() / "README.md").read_text(encoding="utf-8").split())
     for words in (
         f"`{encoders.PREFIX}{encoders.DEFAULT}`",
+        "all-mpnet-base-v2",
         "all-MiniLM-L6-v2",
         "bge-small-en-v1.5",
         "e5-small",
         "CC BY-SA",
         "| bm25 |",
-        "| v2 |",
+        "| mini-v3 |",
+        "| mini-v3 + bm25 |",
         "left out altogether",
     ):
         assert words in card

@@ -1,7 +1,8 @@
-"""An encoder packed for the package: half the bytes, the same similarities, and a card made of what was measured."""
+"""A student packed for the package: the same cosines, vectors as short as can be, a card of what was measured."""
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,76 +10,83 @@ import pytest
 import torch
 
 from liebig import encoders
-from liebig.base import workspace
-from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
-from liebig.model.pooling import Dense, Normalize
-from liebig.text.tokenizer import Tokenizer
 
-ROOT = Path(__file__).parents[2]
-TEXTS = ["a question about fish", "fish live in water, and some in the sea"]
+SCRIPTS = Path(__file__).parents[2] / "experiments" / "encoders" / "v3"
+TEXTS = ["a question about fish", "fish live in water, and some in the sea", "barley needs nitrogen"]
+RESULTS = {
+    "results": {"bm25": {"set": [0.5, 0.5]}, "v3": {"set": [0.625, 0.75]}},
+    "sts": {"bm25": "", "v3": "0.8"},
+}
 
 
-@pytest.fixture(scope="module")
-def pack():
-    spec = importlib.util.spec_from_file_location("pack", ROOT / "experiments" / "encoders" / "pack.py")
+def script(name):
+    spec = importlib.util.spec_from_file_location(f"v3_{name}", SCRIPTS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look up their annotations
     spec.loader.exec_module(module)
     return module
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory) -> Path:
-    """The folder of a run with two stages, as `liebig run` leaves it."""
-    folder = tmp_path_factory.mktemp("run")
-    tokenizer = Tokenizer.from_folder(encoders.folder())
-    backbone = Backbone.create(1, 16, 2, tokenizer.vocab_size, max_positions=32, initializer_range=0.2)
-    encoder = Encoder(
-        backbone, tokenizer, pooling="mean", tail=[Dense(16, 24), Normalize()], similarity="cosine"
-    )
-    for stage, kind in (("start", "mlm"), ("model", "vectors")):
-        recipe = {"objective": {"kind": kind}, "optim": {"lr": 1e-3}, "loop": {"seed": 1}}
-        log = [{"step": 7, "tokens": 9_000_000}, {"step": 7, "evaluation": {"cosine": 0.8125}}]
-        with workspace.stage(folder / stage, kind="pretrain", recipe=recipe, inputs={}) as made:
-            encoder.save(made.path / "model")
-            (made.path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
-            (made.path / "timing.jsonl").write_text('{"step": 7, "tokens_per_second": 3000000.0}\n')
-    return folder
+def packed(tmp_path_factory):
+    """A small random student with a projection wider than itself, and its packed folder."""
+    train, pack = script("train"), script("pack")
+    home = tmp_path_factory.mktemp("packed")
+    tokenizer = encoders.folder() / "tokenizer.json"
+    vocabulary = len(json.loads(tokenizer.read_text(encoding="utf-8"))["model"]["vocab"])
+    draw = torch.Generator().manual_seed(0)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=draw) * 0.2
+
+    width, inner = 24, 32
+    weights = {
+        "embeddings.word_embeddings.weight": normal(vocabulary, width),
+        "embeddings.position_embeddings.weight": normal(512, width),
+        "embeddings.token_type_embeddings.weight": normal(2, width),
+        "encoder.layer.0.intermediate.dense.weight": normal(inner, width),
+        "encoder.layer.0.intermediate.dense.bias": normal(inner),
+        "encoder.layer.0.output.dense.weight": normal(width, inner),
+        "encoder.layer.0.output.dense.bias": normal(width),
+        "2_Dense.linear.weight": normal(40, width),
+        "2_Dense.linear.bias": normal(40),
+    }
+    for name in ("self.query", "self.key", "self.value", "output.dense"):
+        weights[f"encoder.layer.0.attention.{name}.weight"] = normal(width, width)
+        weights[f"encoder.layer.0.attention.{name}.bias"] = normal(width)
+    for name in ("embeddings", "encoder.layer.0.attention.output", "encoder.layer.0.output"):
+        weights |= {f"{name}.LayerNorm.weight": torch.ones(width), f"{name}.LayerNorm.bias": normal(width)}
+    student = train.Student(weights, 12, torch.device("cpu"), tokenizer)
+    student.export(home / "export", {})
+    (home / "test.json").write_text(json.dumps(RESULTS))
+    pack.pack(home / "export", tokenizer, home / "mini", home / "test.json")
+    student = train.Student(train.read_export(home / "export"), 12, torch.device("cpu"), tokenizer)
+    return home / "mini", student.encoder()(TEXTS, train.PASSAGE).numpy()
 
 
-def test_the_packed_folder_is_half_as_large_and_relates_texts_alike(pack, run, tmp_path):
-    size = pack.pack(run, ["start", "model"], tmp_path / "mini", "liebig-mini", "mini.toml", [])
-    whole = run / "model" / "model"
-    assert size < 0.75 * pack.size_of(whole)
-    ours, theirs = Encoder.load(tmp_path / "mini"), Encoder.load(whole)
-    ours, theirs = (encoder.encode_texts(TEXTS) for encoder in (ours, theirs))
-    np.testing.assert_allclose(ours @ ours.T, theirs @ theirs.T, atol=2e-3)
+def test_cosines_are_those_of_the_student(packed, tmp_path):
+    folder, theirs = packed
+    ours = Encoder.load(encoders.expanded(folder, tmp_path)).encode_texts(TEXTS)
+    np.testing.assert_allclose(ours @ ours.T, theirs @ theirs.T, atol=2e-3)  # half precision
 
 
-def test_vectors_are_as_short_as_the_encoder_allows(pack, run, tmp_path):
-    pack.pack(run, ["start", "model"], tmp_path / "mini", "liebig-mini", "mini.toml", [])
-    assert Encoder.load(run / "model" / "model").width == 24
-    assert Encoder.load(tmp_path / "mini").width == 17  # sixteen, and the direction of the constant
+def test_vectors_are_as_short_as_the_encoder_allows(packed, tmp_path):
+    folder, theirs = packed
+    assert theirs.shape[1] == 40
+    encoder = Encoder.load(encoders.expanded(folder, tmp_path))
+    assert encoder.width == 25  # twenty-four, and the direction of the constant
 
 
-def test_sentence_transformers_loads_it(pack, run, tmp_path):
-    from sentence_transformers import SentenceTransformer
-
-    pack.pack(run, ["start", "model"], tmp_path / "mini", "liebig-mini", "mini.toml", [])
-    found = SentenceTransformer(str(tmp_path / "mini"), device="cpu")
-    assert {parameter.dtype for parameter in found.parameters()} == {
-        torch.float32
-    }  # a CPU is slow in float16
-    # Both compute in float32 and differ in the order of sums only.
-    np.testing.assert_allclose(
-        found.encode(TEXTS), Encoder.load(tmp_path / "mini").encode_texts(TEXTS), atol=1e-5
-    )
+def test_a_direction_that_is_hardly_used_is_dropped():
+    weight, bias = torch.eye(4)[:, :3], torch.tensor([0.1, 0.0, 0.0, 1e-4])
+    shorter, constant = script("pack").narrow(weight, bias)
+    assert (shorter.shape, constant.shape) == ((3, 3), (3,))
+    torch.testing.assert_close(shorter.T @ shorter, torch.eye(3), atol=1e-6, rtol=0)
 
 
-def test_the_card_says_what_was_measured(pack, run, tmp_path):
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "results.md").write_text("| a table |\n")
-    pack.pack(run, ["start", "model"], tmp_path / "mini", "liebig-mini", "mini.toml", [tmp_path / "results"])
-    card = (tmp_path / "mini" / "README.md").read_text()
-    for words in ("| a table |", "cosine 0.812", "9 M tokens", "liebig:mini", "CC BY-SA", "width 16"):
-        assert words in card
+def test_the_card_says_what_was_measured(packed):
+    card = (packed[0] / "README.md").read_text(encoding="utf-8")
+    assert "| bm25 | 0.500 | **0.5000** |  |" in card
+    assert "| mini | 0.625 | **0.6250** | 0.8 |" in card
+    assert "| mini + bm25 | 0.750 | **0.7500** |  |" in card

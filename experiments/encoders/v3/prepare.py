@@ -5,10 +5,11 @@
     python experiments/encoders/v3/prepare.py texts --data DATA --work WORK
     python experiments/encoders/v3/prepare.py chunks --work WORK --teachers DIR --out OUT
 
-`vocabulary` adds the words to mini-v2's tokenizer that save most tokens on DATA/general; WORK/student also needs the
-tokenizer.json of bert-base-uncased as bert-tokenizer.json. `sets` reads every evaluation set with Liebig and asks BM25
-its questions. `texts` copies DATA/general and a sixth of Wikipedia, and adds a sample of the Windows documentation and
-the training questions of SQuAD and NQ. `chunks` divides all of it, in the order in which it is needed.
+`vocabulary` adds `--words` words to the tokenizer of `--start` that save most tokens on DATA/general (6,144 to that of
+mini-v2); WORK/student also needs the tokenizer.json of bert-base-uncased as bert-tokenizer.json. `sets` reads every
+evaluation set with Liebig and asks BM25 its questions. `texts` copies DATA/general and a sixth of Wikipedia, and adds a
+sample of the Windows documentation and the training questions of SQuAD and NQ. `chunks` divides all of it, in the order
+in which it is needed.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from typing import Any
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-STUDENT = ROOT / "src" / "liebig" / "encoders" / "mini-v2"
+START = ROOT / "src" / "liebig" / "encoders" / "mini-v3"
 CHUNK = 69 * 1024**2 // 2
-MORE_WORDS, RARE = 6144, 12  # words that are added; seen less often, they are not
+RARE = 12  # words that are seen less often are not added
 EVERY = 4  # one of so many rows is counted
 WORD = re.compile(r"[a-z]{3,24}")
 DEV = ("medquad", "scifact", "cranfield", "squad", "cosqa")
@@ -50,8 +51,8 @@ def write(path: Path, values: Iterator[Any] | list[Any]) -> None:
     print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB", flush=True)
 
 
-def vocabulary(data: Path, work: Path) -> None:
-    """mini-v2's tokenizer with more words, those that save most tokens."""
+def vocabulary(data: Path, work: Path, start: Path, more: int) -> None:
+    """The start's tokenizer with more words, those that save most tokens."""
     from tokenizers import Tokenizer
 
     counts: Counter[str] = Counter()
@@ -61,19 +62,19 @@ def vocabulary(data: Path, work: Path) -> None:
                 if number % EVERY == 0:
                     row = json.loads(line)
                     counts.update(WORD.findall((row.get("title", "") + " " + row["text"]).lower()))
-    tokenizer = Tokenizer.from_file(str(STUDENT / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(start / "tokenizer.json"))
     saved = {}
     for word, count in counts.items():
         if count >= RARE:
             pieces = len(tokenizer.encode(word, add_special_tokens=False).ids)
             if pieces > 1:
                 saved[word] = count * (pieces - 1)
-    chosen = sorted(saved, key=lambda word: (-saved[word], word))[:MORE_WORDS]
-    tree = json.loads((STUDENT / "tokenizer.json").read_text(encoding="utf-8"))
+    chosen = sorted(saved, key=lambda word: (-saved[word], word))[:more]
+    tree = json.loads((start / "tokenizer.json").read_text(encoding="utf-8"))
     known = tree["model"]["vocab"]
     known.update({word: number for number, word in enumerate(chosen, len(known))})
     target = work / "student"
-    shutil.copytree(STUDENT, target, dirs_exist_ok=True)
+    shutil.copytree(start, target, dirs_exist_ok=True)
     (target / "tokenizer.json").write_text(json.dumps(tree, ensure_ascii=False), encoding="utf-8")
     total = sum(saved.values())
     print(
@@ -212,14 +213,18 @@ def main() -> None:
     parser.add_argument("part", choices=("vocabulary", "sets", "texts", "chunks"))
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--start", type=Path, default=START)
+    parser.add_argument("--words", type=int, default=0, help="vocabulary: how many words to add")
     parser.add_argument("--teachers", type=Path)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     if args.part == "chunks":
         chunks(args.work, args.teachers, args.out)
+    elif args.part == "vocabulary":
+        vocabulary(args.data, args.work, args.start, args.words)
     else:
-        {"vocabulary": vocabulary, "sets": sets, "texts": texts}[args.part](args.data, args.work)
+        {"sets": sets, "texts": texts}[args.part](args.data, args.work)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ if [ ! -f "$home/begun" ]; then
   date +%s > "$home/begun"
   cp .gpu/code/* "$home/"
   cp "$home/files.json" "$home/in/"
-  cp -r src/liebig/encoders/mini-v2 "$home/"
+  cp -r "${START:-src/liebig/encoders/mini-v3}" "$home/start"
   nvidia-smi --query-gpu=name,memory.total --format=csv,noheader || true
   setsid nohup bash "$home/stages.sh" > "$home/log" 2>&1 < /dev/null &
   sleep 1

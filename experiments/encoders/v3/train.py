@@ -9,7 +9,8 @@
     python train.py evaluate --home HOME --split dev     # or test, once
 
 HOME/in has what `prepare.py chunks` wrote (parts of files, joined here; a part that is not there yet is waited for),
-HOME/mini-v2 the package's encoder, HOME/out what is worth keeping. Needs torch, tokenizers, safetensors and numpy.
+HOME/start the package's encoder, which the student starts from, HOME/out what is worth keeping. Needs torch,
+tokenizers, safetensors and numpy.
 
 The student reads the same texts as its teachers and learns their vectors side by side, each centred by role (question
 or passage) and weighted, turned to their first WIDTH principal directions. Its loss is the squared distance of the unit
@@ -1101,11 +1102,11 @@ def pieces_mean(table: Any, old: Any, vocabulary: dict[str, int]) -> Any:
     return torch.cat(rows)
 
 
-def mini_v2(home: Path) -> dict[str, Any]:
-    """The weights of the package's encoder, whose folder is HOME/mini-v2."""
+def packaged(home: Path) -> dict[str, Any]:
+    """The weights of the package's encoder, whose folder is HOME/start."""
     from safetensors.torch import load_file
 
-    folder = home / "mini-v2"
+    folder = home / "start"
     dense = load_file(folder / "2_Dense" / "model.safetensors")
     return {
         **{
@@ -1117,74 +1118,15 @@ def mini_v2(home: Path) -> dict[str, Any]:
 
 
 def start_of(home: Path, args: argparse.Namespace, device: Any) -> Student:
-    """mini-v2 with the larger vocabulary, an export of an earlier run, or layers of MiniLM."""
-    folder = student_folder(home)
-    tokenizer = folder / "tokenizer.json"
-    if args.start == "minilm":
-        return Student(from_minilm(home, args.layers, args.inner, device), 12, device, tokenizer)
-    if args.start != "mini-v2":
-        return Student(read_export(Path(args.start)), 12, device, tokenizer)
-    weights = mini_v2(home)
+    """The package's encoder under the student's vocabulary, or an export of an earlier run."""
+    tokenizer = student_folder(home) / "tokenizer.json"
+    if args.start is not None:
+        return Student(read_export(args.start), 12, device, tokenizer)
+    weights = packaged(home)
     name = "embeddings.word_embeddings.weight"
     new = tokenizer_at(tokenizer).get_vocab()
-    weights[name] = pieces_mean(weights[name], tokenizer_at(home / "mini-v2" / "tokenizer.json"), new)
+    weights[name] = pieces_mean(weights[name], tokenizer_at(home / "start" / "tokenizer.json"), new)
     return Student(weights, 12, device, tokenizer)
-
-
-def from_minilm(home: Path, layers: Sequence[int], inner: int, device: Any) -> dict[str, Any]:
-    """Some layers of MiniLM with the inner units that add most, and its embeddings under the student's vocabulary."""
-    w = load_teacher(home, "minilm", device, torch.float32)
-    store = Store.open(home)
-    own = tokenizer_at(home / "student" / "tokenizer.json").get_vocab()
-    bert = tokenizer_at(home / "student" / "bert-tokenizer.json")
-    known = bert.get_vocab()
-    table, rows = w["embeddings.word_embeddings.weight"], []
-    for word in sorted(own, key=own.__getitem__):
-        ids = (
-            [known[word]]
-            if word in known
-            else bert.encode(word.removeprefix("##"), add_special_tokens=False).ids
-        )
-        rows.append(table[ids or [100]].mean(0))
-    found = {
-        "embeddings.word_embeddings.weight": torch.stack(rows),
-        "embeddings.position_embeddings.weight": w["embeddings.position_embeddings.weight"],
-        "embeddings.token_type_embeddings.weight": torch.zeros(2, table.shape[1], device=device),
-        "embeddings.LayerNorm.weight": w["embeddings.LayerNorm.weight"],
-        "embeddings.LayerNorm.bias": w["embeddings.LayerNorm.bias"],
-    }
-    chosen = np.flatnonzero(store.bert_lengths >= 62)[:1024]
-    starts = np.concatenate([[0], np.cumsum(store.bert_lengths)])[chosen]
-    ids = torch.from_numpy(np.stack([store.bert[s : s + 62].astype(np.int64) for s in starts])).to(device)
-    ids = torch.cat([torch.full_like(ids[:, :1], CLS), ids, torch.full_like(ids[:, :1], SEP)], 1)
-    real = F.gelu
-    states: list[Any] = []
-
-    def watched(x: Any) -> Any:
-        states.append(real(x).flatten(0, 1))
-        return states[-1].view(x.shape)
-
-    F.gelu = watched  # type: ignore[assignment]
-    try:
-        with torch.no_grad():
-            forward_same_length(w, ids, 12, 1e-12)
-    finally:
-        F.gelu = real
-    for place, number in enumerate(layers):
-        old, new = f"encoder.layer.{number}.", f"encoder.layer.{place}."
-        found |= {
-            new + n.removeprefix(old): v for n, v in w.items() if n.startswith(old) and ".qkv." not in n
-        }
-        up, down, seen = w[f"{old}intermediate.dense.weight"], w[f"{old}output.dense.weight"], states[number]
-        worth = seen.square().mean(0) * down.square().sum(0)
-        kept = worth.topk(inner).indices.sort().values
-        lost = torch.ones(len(worth), dtype=torch.bool, device=device)
-        lost[kept] = False
-        found[f"{new}intermediate.dense.weight"] = up[kept]
-        found[f"{new}intermediate.dense.bias"] = w[f"{old}intermediate.dense.bias"][kept]
-        found[f"{new}output.dense.weight"] = down[:, kept]
-        found[f"{new}output.dense.bias"] = w[f"{old}output.dense.bias"] + down[:, lost] @ seen.mean(0)[lost]
-    return found
 
 
 def fit_head(student: Student, batches: Batches, targets: Any, count: int) -> None:
@@ -1312,11 +1254,7 @@ def train(args: argparse.Namespace) -> None:
     step, texts, spent = 0, 0, 0.0
     state = torch.load(checkpoint, map_location=device) if args.resume and checkpoint.exists() else None
     if state is None:
-        if (
-            student.head is None
-            or student.head.shape[0] != targets.shape[1]
-            or args.start in ("mini-v2", "minilm")
-        ):
+        if student.head is None or len(student.head) != targets.shape[1] or args.start is None:
             fit_head(student, batches, targets, args.fit)
             say("projection fitted")
     else:
@@ -1445,7 +1383,7 @@ def finish(args: argparse.Namespace) -> None:
     home, device = args.home, device_of(args)
     store = Store.open(home)
     targets, _ = prepare_targets(args, store, device)
-    args.start = str(home / "out" / args.name)
+    args.start = home / "out" / args.name
     student = start_of(home, args, device)
     batches = Batches(store.own, store.own_lengths, device)
     sets = [read_set(home, name, "dev", args.few) for name in DEV]
@@ -1490,9 +1428,9 @@ def finish(args: argparse.Namespace) -> None:
 
 
 def smoke(args: argparse.Namespace) -> None:
-    """What the device computes against the CPU, and how fast, on random tokens: nothing but mini-v2 is needed."""
+    """What the device computes against the CPU, and how fast, on random tokens: nothing but HOME/start is needed."""
     home, device = args.home, device_of(args)
-    tokenizer = home / "mini-v2" / "tokenizer.json"
+    tokenizer = home / "start" / "tokenizer.json"
     rng = np.random.default_rng(0)
     lengths = np.concatenate(
         [rng.integers(1, 24, 2400), rng.integers(24, 200, 1500), rng.integers(200, 510, 196)]
@@ -1502,7 +1440,7 @@ def smoke(args: argparse.Namespace) -> None:
     few = np.arange(24)
     found = []
     for place in (torch.device("cpu"), device):
-        one = Student(mini_v2(home), 12, place, tokenizer)
+        one = Student(packaged(home), 12, place, tokenizer)
         pooled = one.pooled(*Batches(tokens, lengths, place).get(few), one.used())
         z = unit(one.project(pooled))
         (z @ z.T).square().sum().backward()
@@ -1556,7 +1494,7 @@ def smoke(args: argparse.Namespace) -> None:
         )
     if device.type != "cuda":
         return
-    student = Student(mini_v2(home), 12, device, tokenizer)
+    student = Student(packaged(home), 12, device, tokenizer)
     batches = Batches(tokens, lengths, device)
     several = [batches.get(rng.permutation(len(lengths))[: len(lengths) - 96 * n]) for n in range(3)]
     faster(student, lambda: passes(student, several))
@@ -1599,7 +1537,7 @@ def evaluate(args: argparse.Namespace) -> None:
     }
     more = {"bm25": ""}
     models: dict[str, Encode] = {
-        "mini-v2": Student(mini_v2(home), 12, device, home / "mini-v2" / "tokenizer.json").encoder()
+        "start": Student(packaged(home), 12, device, home / "start" / "tokenizer.json").encoder()
     }
     for path in sorted((home / "out").glob("*/about.json")):
         models[path.parent.name] = Student(
@@ -1635,9 +1573,7 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=1 << 18, help="teach: tokens of a batch")
     parser.add_argument("--weights", type=int, nargs=4, help="of " + ", ".join(ORDER))
     parser.add_argument("--name", default="v3", help="train: the folder in HOME/out")
-    parser.add_argument("--start", default="mini-v2", help="mini-v2, minilm, or the folder of an export")
-    parser.add_argument("--layers", type=int, nargs="+", default=[0, 1, 2, 3, 4, 5])
-    parser.add_argument("--inner", type=int, default=192)
+    parser.add_argument("--start", type=Path, help="the folder of an export, instead of HOME/start")
     parser.add_argument("--seconds", type=float, default=840)
     parser.add_argument(
         "--until", type=float, help="train: stop at this time (seconds since 1970), --reserve before it"

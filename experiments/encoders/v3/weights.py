@@ -13,15 +13,14 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import sys
 import zlib
 from pathlib import Path
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
+from onnx import numpy_helper
 from safetensors.numpy import load_file
-
-sys.path.append(str(Path(__file__).parents[1] / "v2"))
 
 # Steps in a root mean square, and numbers that share a scale (0: a row). MiniLM is also what the student is measured
 # against, so it is kept finer.
@@ -35,8 +34,60 @@ MPNET = {
     "attention.LayerNorm": "attention.output.LayerNorm",
 }
 SPECIAL = {"[PAD]": "<pad>", "[CLS]": "<s>", "[SEP]": "</s>", "[MASK]": "<mask>"}
-BIAS = "encoder.relative_attention_bias.weight"
+DISTANCES = "encoder.relative_attention_bias.weight"  # MPNet's table of scores by distance
+BIAS, WEIGHT = ".bias", ".weight"  # ends of names in an ONNX export
+QUANTIZED = "_quantized"
+PRODUCTS = ("MatMul", "MatMulInteger")
 Floats = NDArray[np.float32]
+
+
+class Export:
+    """The initialisers of an ONNX export, int8 or fp32, by name, and the graph to name them by.
+
+    Exports keep the names of embeddings, biases and norms and lose those of the weight matrices: each matrix is the
+    second input of a product whose result goes to an addition of a named bias, and so gets its name back.
+    """
+
+    def __init__(self, path: Path) -> None:
+        graph = onnx.load(str(path)).graph
+        self.raw = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+        self.nodes = list(graph.node)
+        self.readers: dict[str, list[onnx.NodeProto]] = {}
+        for node in self.nodes:
+            for name in node.input:
+                self.readers.setdefault(name, []).append(node)
+
+    def value(self, name: str) -> Floats:
+        """An initialiser in float32."""
+        raw = self.raw[name]
+        if not name.endswith(QUANTIZED):
+            return np.asarray(raw, np.float32)
+        stem = name.removesuffix(QUANTIZED)
+        zero, scale = self.raw[stem + "_zero_point"], self.raw[stem + "_scale"]
+        return (raw.astype(np.float32) - zero.astype(np.float32)) * scale.astype(np.float32)
+
+    def weights(self) -> dict[str, Floats]:
+        """Everything a BertModel has, by its names there."""
+        found = {
+            name.removesuffix(QUANTIZED): self.value(name)
+            for name, raw in self.raw.items()
+            if name.removesuffix(QUANTIZED).endswith((BIAS, WEIGHT)) and raw.dtype != np.int64
+        }
+        for node in self.nodes:
+            if node.op_type in PRODUCTS and node.input[1] in self.raw:
+                bias = self.bias_after(node.output[0])
+                found[bias.removesuffix(BIAS) + WEIGHT] = self.value(node.input[1]).T
+        return found
+
+    def bias_after(self, name: str) -> str:
+        """The named bias that is added to a product, some scaling later."""
+        for _ in range(4):
+            (reader,) = self.readers[name]
+            for other in reader.input:
+                if other.endswith(BIAS) and other in self.raw:
+                    return other
+            name = reader.output[0]
+        raise ValueError(f"no bias follows {name}")
 
 
 def read_mpnet(folder: Path, vocabulary: list[str]) -> dict[str, Floats]:
@@ -57,9 +108,7 @@ def read_mpnet(folder: Path, vocabulary: list[str]) -> dict[str, Floats]:
 def read(path: Path, vocabulary: list[str]) -> dict[str, Floats]:
     """A teacher's weights, from a folder or an ONNX export."""
     if path.suffix == ".onnx":
-        import teachers as exports
-
-        found = exports.Export(path).weights()
+        found = Export(path).weights()
     elif json.loads((path / "config.json").read_text())["model_type"] == "mpnet":
         found = read_mpnet(path, vocabulary)
     else:
@@ -92,7 +141,7 @@ def pack(weights: dict[str, Floats], fineness: int, group: int) -> bytes:
     """The file of a teacher."""
     stored: dict[str, NDArray[np.generic]] = {}
     for name, value in weights.items():
-        if value.ndim == 2 and name != BIAS:
+        if value.ndim == 2 and name != DISTANCES:
             stored[name], stored[name + ".scale"] = rounded(value, fineness, group)
         else:
             stored[name] = value.astype(np.float16)

@@ -17,8 +17,13 @@ from pathlib import Path
 from liebig.base.errors import WorkspaceError
 from liebig.base.machine import cache_folder
 
-DEFAULT = "mini-v2"
+DEFAULT = "mini-v3"
 PREFIX = "liebig:"
+RETIRED = (
+    "mini-v0",
+    "mini-v1",
+    "mini-v2",
+)  # names that folders, recipes and scripts of earlier states may have
 HOME = Path(__file__).parent
 ADVICE = (
     "A larger encoder often finds more. Use any sentence-transformers folder: "
@@ -36,7 +41,12 @@ def names() -> list[str]:
 def folder(name: str = DEFAULT) -> Path:
     """The folder of an encoder, by its name with or without `liebig:`."""
     packaged = HOME / name.removeprefix(PREFIX)
-    if name.removeprefix(PREFIX) not in names():
+    if packaged.name in RETIRED:
+        raise ValueError(
+            f"{PREFIX}{packaged.name} is no longer in the package; name {PREFIX}{DEFAULT}, and build again what was "
+            "built with it"
+        )
+    if packaged.name not in names():
         there = ", ".join(PREFIX + each for each in names())
         raise ValueError(f"the package has no encoder of this name; it has {there}")
     return expanded(packaged, cache_folder()) if (packaged / STORED).is_file() else packaged

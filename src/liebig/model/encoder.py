@@ -166,7 +166,7 @@ class Encoder(TextReader, nn.Module):
     ) -> NDArray[np.float32]:
         """The vector of a text, D, or the vectors of several, N x D; `prompt` is a role, "query" or "passage".
 
-        `Encoder.load("liebig:mini-v2").encode(["one text", "another"])`
+        `Encoder.load("liebig:mini-v3").encode(["one text", "another"])`
         """
         if isinstance(texts, str):
             return self.encode_texts([texts], prompt=prompt, unit=unit)[0]

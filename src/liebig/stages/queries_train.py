@@ -46,7 +46,7 @@ class EncoderStart(Config):
     """Both halves from an encoder, cross-attention new: a generator without any download."""
 
     kind: Literal["encoder"] = "encoder"
-    path: ModelPath = Field(description="An encoder's folder, liebig:mini-v2, or org/name of the hub.")
+    path: ModelPath = Field(description="An encoder's folder, liebig:mini-v3, or org/name of the hub.")
     decoder_layers: int | None = Field(
         default=None, ge=1, description="Number of decoder layers [default: as in the encoder]."
     )
