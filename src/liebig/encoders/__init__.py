@@ -19,11 +19,7 @@ from liebig.base.machine import cache_folder
 
 DEFAULT = "mini-v3"
 PREFIX = "liebig:"
-RETIRED = (
-    "mini-v0",
-    "mini-v1",
-    "mini-v2",
-)  # names that folders, recipes and scripts of earlier states may have
+RETIRED = ("mini-v0", "mini-v1", "mini-v2")  # names that recipes and scripts may still have
 HOME = Path(__file__).parent
 ADVICE = (
     "A larger encoder often finds more. Use any sentence-transformers folder: "
