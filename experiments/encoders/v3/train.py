@@ -1252,7 +1252,11 @@ def train(args: argparse.Namespace) -> None:
     sets = [read_set(home, name, "dev", args.few) for name in DEV]
     checkpoint = home / f"{args.name}.pt"
     step, texts, spent = 0, 0, 0.0
-    state = torch.load(checkpoint, map_location=device) if args.resume and checkpoint.exists() else None
+    state = (
+        torch.load(checkpoint, map_location=device, weights_only=True)
+        if args.resume and checkpoint.exists()
+        else None
+    )
     if state is None:
         if student.head is None or len(student.head) != targets.shape[1] or args.start is None:
             fit_head(student, batches, targets, args.fit)
