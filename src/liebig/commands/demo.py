@@ -18,7 +18,7 @@ from liebig.builder.build_config import BuildConfig
 from liebig.commands.build import build_and_report
 
 SOURCE = "stdlib:"
-MINUTES = 2.0  # of training; all of the demo ends within about five minutes on two cores
+MINUTES = 2.0  # of training; all of the demo ends within about seven minutes on two cores
 
 
 def run(out: Path, *, show: bool = False, source: str = SOURCE, minutes: float = MINUTES) -> None:
@@ -45,7 +45,7 @@ def command(
     out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("runs/demo"),
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser at the end.")] = False,
 ) -> None:
-    """Build a search engine for your Python's documentation and evaluate it on judged questions, in about five minutes.
+    """Build a search engine for your Python's documentation and evaluate it on judged questions, in about seven minutes.
 
     The same as `liebig build stdlib: --minutes 2`; then 156 questions that the build has not seen are asked of BM25, of
     the untrained hybrid and of what the build chose. It leaves a page and a folder for `liebig serve`. If interrupted,
