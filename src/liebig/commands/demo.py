@@ -45,7 +45,7 @@ def command(
     out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("runs/demo"),
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser at the end.")] = False,
 ) -> None:
-    """Build a search engine for your Python's documentation and evaluate it on judged questions, in about seven minutes.
+    """Build a search engine for your Python's documentation and evaluate it on judged questions, in about 7 minutes.
 
     The same as `liebig build stdlib: --minutes 2`; then 156 questions that the build has not seen are asked of BM25, of
     the untrained hybrid and of what the build chose. It leaves a page and a folder for `liebig serve`. If interrupted,
