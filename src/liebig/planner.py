@@ -342,7 +342,6 @@ SHORT = {
     "average",
     "evaluate",
     "compare",
-    "curve",
     "report",
 }
 

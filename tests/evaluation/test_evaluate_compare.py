@@ -1,4 +1,4 @@
-"""`liebig compare` and `liebig curve`: systems side by side, from runs or from evaluations."""
+"""`liebig compare`: systems side by side, from runs or from evaluations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from liebig.base.errors import DataError, RecipeError
 from liebig.evaluation.comparison import ComparedSystem, beaten, compare_systems, gather, mean_rows
 from liebig.evaluation.scoring import PerQuery
-from tests.worlds.evaluation import BAD, GOOD, beir_folder, run_compare, run_curve, run_evaluate, write_run
+from tests.worlds.evaluation import BAD, GOOD, beir_folder, run_compare, run_evaluate, write_run
 
 
 @pytest.fixture
@@ -129,36 +129,6 @@ def test_two_files_of_one_name_are_two_systems(world: Path) -> None:
     assert json.loads((out / "compare.json").read_text())["systems"] == ["x 1", "x 2"]
 
 
-def test_a_curve_has_a_column_for_each_size(world: Path) -> None:
-    folders = [
-        run_evaluate(
-            world / name, system=world / f"{name}.trec", collections=[world / "cities"], measures=["RR@10"]
-        )
-        for name in ("bad", "good")
-    ]
-    out = run_curve(world / "curve", results=folders, sizes=["1000", "full"], names=["ours", "ours"])
-    lines = (out / "curve.md").read_text().splitlines()
-    assert lines[0] == "| system | measure | 1000 labels | full labels |"
-    assert lines[2].startswith("| ours | cities test RR@10 | 0.1250 [")
-    assert [point["size"] for point in json.loads((out / "curve.json").read_text())] == ["1000", "full"]
-
-
-def test_a_curve_needs_one_size_a_result(world: Path) -> None:
-    with pytest.raises(RecipeError, match="1 sizes for 2 results"):
-        run_curve(world / "curve", results=[world, world], sizes=["1000"])
-
-
-def test_a_curve_has_one_result_a_system_and_size(world: Path) -> None:
-    folders = [
-        run_evaluate(
-            world / f"again-{name}", system=world / f"{name}.trec", collections=[world / "cities"], name="x"
-        )
-        for name in ("bad", "good")
-    ]
-    with pytest.raises(RecipeError, match="x has two results of size 10 on cities test"):
-        run_curve(world / "curve", results=folders, sizes=["10", "10"])
-
-
 def test_a_measure_that_was_not_evaluated_cannot_be_shown(world: Path) -> None:
     folders = [
         run_evaluate(
@@ -168,5 +138,3 @@ def test_a_measure_that_was_not_evaluated_cannot_be_shown(world: Path) -> None:
     ]
     with pytest.raises(DataError, match="do not all have AP"):
         run_compare(world / "out", runs=folders, measures=["AP"])
-    with pytest.raises(RecipeError, match="no result has AP"):
-        run_curve(world / "curve", results=folders, sizes=["1", "2"], measures=["AP"])

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from liebig.base.config import inputs, load
 from liebig.base.workspace import stage
 from liebig.evaluation.comparison import CompareConfig
-from liebig.stages.curve import CurveConfig
 from liebig.stages.evaluate import EvaluateConfig
 from liebig.stages.init import InitConfig
 
@@ -80,10 +79,6 @@ def run_evaluate(out: Path, **values: Any) -> Path:
 
 def run_compare(out: Path, **values: Any) -> Path:
     return _run(CompareConfig, "liebig.stages.compare", out, values)
-
-
-def run_curve(out: Path, **values: Any) -> Path:
-    return _run(CurveConfig, "liebig.stages.curve", out, values)
 
 
 def run_init(out: Path, *paths: Path) -> Path:

@@ -47,7 +47,6 @@ class Axes:
     y: str
     log_x: bool = False
     log_y: bool = False
-    ticks: tuple[str, ...] = ()
 
 
 def lines(name: str, series: Sequence[Series], axes: Axes, markers: bool = True) -> str:
@@ -128,8 +127,6 @@ def _finish(name: str, figure: Any, plot: Any, axes: Axes, legend: bool) -> str:
         _log_ticks(plot, most=6 if outside else 10)
     if axes.log_y:
         plot.set_yscale("log")
-    if axes.ticks:
-        plot.set_xticks(range(len(axes.ticks)), axes.ticks)
     plot.tick_params(colors=INK, which="both")
     plot.grid(alpha=0.25, color=INK, linewidth=0.6)
     plot.set_axisbelow(True)

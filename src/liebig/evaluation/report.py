@@ -43,7 +43,6 @@ CAPTIONS = {
     "attention": "Entropy of the attention from CLS by layer, averaged over heads and texts. Higher is broader; "
     "dashed lines are models after fine-tuning.",
     "neighbours": "How many of the second stage's top n the first stage already had among its top k.",
-    "curve": "How the measure grows with the number of labels.",
 }
 
 

@@ -53,7 +53,6 @@ BUILT_IN = {
     "Evaluate": {
         "evaluate": "Evaluate a run or a model on a collection, with confidence intervals, beside the papers' figures.",
         "compare": "Compare systems pairwise on the same queries, with corrected significance tests.",
-        "curve": "Plot evaluations of models trained on more and more labels.",
         "report": "Write one self-contained HTML page about a folder of results.",
         "analyse attention": "Entropy of CLS attention, layer by layer, of several models (Condenser, Figure 2).",
         "analyse neighbours": "Measure how far the neighbourhoods of two retrievers agree (coCondenser, Equation 17).",
