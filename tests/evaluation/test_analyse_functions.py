@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pytest
@@ -22,7 +21,6 @@ from liebig.stages.analyse_errors import (
     overlap_group,
     question_word,
 )
-from liebig.stages.analyse_leakage import Checker
 from liebig.stages.analyse_neighbours import curve, nb_recall
 
 
@@ -164,56 +162,6 @@ def test_the_relevant_passage_shown_is_the_one_found_best() -> None:
     assert first_relevant(grades, {"a": 3, "b": 7, "c": 1}.__getitem__) == "a"
     assert first_relevant(grades, lambda _: 100) == "b"
     assert first_relevant({"c": 0}, lambda _: 0) == ""
-
-
-EVALUATION = {
-    "exact": "the quick brown fox jumps over the lazy dog today",
-    "part": "a long question whose second half stands in the corpus word for word as it is",
-    "short": "who wrote faust anyway then",
-    "tiny": "what is it",
-    "clean": "nothing of this sentence can be found anywhere else at all",
-}
-CORPUS = [
-    ("d1", "See: The quick, brown fox jumps over the lazy dog today! And more."),
-    ("d2", "It stands in the corpus word for word as it is, they say. Who wrote Faust, anyway, then?"),
-    ("d3", "the quick brown fox jumps over the lazy dog today"),
-    ("d4", "nothing of this sentence can be"),
-]
-
-
-def check(texts: Mapping[str, str], corpus: Iterable[tuple[str, str]], length: int, shortest: int) -> Checker:
-    """Read a whole corpus of (name, text) against the evaluation texts."""
-    checker = Checker(texts, length, shortest)
-    for name, text in corpus:
-        checker.read(name, text)
-    return checker
-
-
-def test_leaks_are_runs_of_words_found_in_the_corpus() -> None:
-    leaks = {leak.name: leak for leak in check(EVALUATION, CORPUS, length=8, shortest=5).leaks()}
-    assert set(leaks) == {"exact", "part", "short"}
-    assert (leaks["exact"].share, leaks["exact"].document) == (1.0, "d1")
-    assert leaks["part"].share == pytest.approx(3 / 9)
-    assert leaks["short"].run == "who wrote faust anyway then"
-
-
-def test_leakage_equals_a_search_for_every_run() -> None:
-    rng = np.random.default_rng(0)
-    words = ["w", "x", "y", "z", "unseen"]
-    texts = {str(i): " ".join(rng.choice(words[:4], rng.integers(3, 12))) for i in range(30)}
-    corpus = [(str(i), " ".join(rng.choice(words, 40))) for i in range(10)]
-    found = {leak.name: leak.share for leak in check(texts, corpus, length=5, shortest=3).leaks()}
-    for name, text in texts.items():
-        parts = text.split()
-        size = min(5, len(parts))
-        runs = [" ".join(parts[i : i + size]) for i in range(len(parts) - size + 1)]
-        met = sum(any(f" {run} " in f" {body} " for _, body in corpus) for run in runs)
-        assert found.get(name, 0) == pytest.approx(met / len(runs))
-
-
-def test_texts_too_short_are_counted_not_checked() -> None:
-    checker = check(EVALUATION, CORPUS, length=8, shortest=5)
-    assert (checker.skipped, len(checker.names)) == (1, 4)
 
 
 def test_a_draw_is_fair_repeatable_and_in_order() -> None:

@@ -19,13 +19,11 @@ from liebig.model.encoder import Encoder
 from liebig.stages import (
     analyse_attention,
     analyse_errors,
-    analyse_leakage,
     analyse_neighbours,
     analyse_space,
 )
 from liebig.stages.analyse_attention import AttentionConfig
 from liebig.stages.analyse_errors import ErrorsConfig
-from liebig.stages.analyse_leakage import LeakageConfig
 from liebig.stages.analyse_neighbours import NeighboursConfig
 from liebig.stages.analyse_space import SpaceConfig
 from liebig.text.tokenizer import Tokenizer
@@ -182,16 +180,6 @@ def test_errors_show_no_query_as_its_own_first_hit_where_these_are_taken_out(tmp
     out = call(analyse_errors.run, ErrorsConfig, tmp_path / "out", runs=runs, collection=data)
     [win] = read(out / "errors.json")["wins"]
     assert (win["value_a"], win["found_a"], win["found_b"]) == (1.0, "text of b", "text of c")
-
-
-def test_leakage_finds_questions_in_the_corpus(world: Path, tmp_path: Path) -> None:
-    corpus = tmp_path / "docs"
-    corpus.mkdir()
-    (corpus / "a.txt").write_text("A page.\n\nSomebody asked: what lies on the Seine? Nobody knew.\n")
-    values = {"evaluation": world / "data", "corpus": [corpus], "shortest": 4}
-    found = read(call(analyse_leakage.run, LeakageConfig, tmp_path / "out", **values) / "leakage.json")
-    assert (found["checked"], found["too_short"], found["leaked"]) == (2, 1, 1)
-    assert found["leaks"][0]["name"] == "q2"
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,6 @@ def make_world(root: Path) -> Path:
     make_stage(root / "inspected", "queries inspect", {"queries.json": queries()})
     make_stage(root / "attention", "attention", {}, plot=True)
     make_stage(root / "space", "space", {"space.json": {"passages": 50, "models": {"a": {"isotropy": 0.5}}}})
-    leak = {"name": "q", "share": 0.5, "document": "d", "run": "some words of a text"}
-    leaks = {"checked": 9, "too_short": 1, "leaked": 1, "leaks": [leak]}
-    make_stage(root / "leakage", "leakage", {"leakage.json": leaks})
     return root
 
 

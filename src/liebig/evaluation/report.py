@@ -98,7 +98,6 @@ class Page:
     queries: Sequence[tuple[str, Mapping[str, Any]]]
     plots: Sequence[Plot]
     spaces: Sequence[tuple[str, Mapping[str, Any]]]
-    leaks: Sequence[tuple[str, Mapping[str, Any]]]
 
 
 def assemble(
@@ -139,7 +138,6 @@ def assemble(
         queries=_json([stage for stage in stages if stage.manifest.kind == INSPECT], "queries.json"),
         plots=[plot for stage in stages for plot in _stored_plots(stage)],
         spaces=_json(stages, "space.json"),
-        leaks=_json(stages, "leakage.json"),
     )
 
 

@@ -58,7 +58,6 @@ BUILT_IN = {
         "analyse neighbours": "Measure how far the neighbourhoods of two retrievers agree (coCondenser, Equation 17).",
         "analyse space": "Alignment, uniformity, isotropy, hubness and effective dimension of a vector space.",
         "analyse errors": "Show which queries one system wins and loses against another, with their texts.",
-        "analyse leakage": "Detect evaluation texts that leaked into the pre-training corpus.",
     },
 }
 SUMMARIES = {name: summary for stages in BUILT_IN.values() for name, summary in stages.items()}
