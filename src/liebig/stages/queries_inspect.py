@@ -1,4 +1,4 @@
-"""`liebig queries inspect`: generated queries side by side, as a table, examples and a page.
+"""`liebig queries inspect`: generated queries side by side, as a table and examples.
 
 For each folder: how many queries and how long, how many of their words stand in the passage (lexical overlap), how many
 occur for several passages, and, with a BM25 index, how many find their passage. Several folders (other generators, the
@@ -7,10 +7,8 @@ human queries) are shown for the same passages. The passages are drawn by seed, 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -25,55 +23,6 @@ from liebig.base.workspace import Folder
 from liebig.collection import GENERATED, Collection
 from liebig.queries.consistency import Finder, share, words
 from liebig.queries.labelled_pairs import GENERATION, draw, labels_of
-
-STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;max-width:75rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}
-table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.4rem .7rem;
-border-bottom:1px solid #ccc}td.number{text-align:right}mark{background:#fdeeb5}ul{margin:0;padding-left:1.1rem}
-@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}mark{background:#5b4a00;color:#fff}}
-"""
-
-
-def page(rows: Sequence[QuerySummary], shown: Sequence[PassageExample]) -> str:
-    """One self-contained HTML page."""
-    body = f"<h1>Generated queries</h1>{_table(rows)}<h2>{len(shown)} passages, drawn at random</h2>"
-    head = "".join(f"<th>{escape(row.name)}</th>" for row in rows)
-    body += f"<table><tr><th>passage</th>{head}</tr>{''.join(map(_shown, shown))}</table>"
-    meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
-    return (
-        f'<!doctype html><html lang="en"><head>{meta}<title>Generated queries</title><style>{STYLE}</style></head>'
-        f"<body>{body}</body></html>\n"
-    )
-
-
-def _table(rows: Sequence[QuerySummary]) -> str:
-    names = ["queries", "labels behind them", "passages", "queries", "words", "overlap", "repeated"]
-    head = "".join(f"<th>{escape(name)}</th>" for name in [*names, *rows[0].found])
-    lines = []
-    for row in rows:
-        numbers = [f"{row.passages:,}", f"{row.queries:,}", f"{row.words:.1f}"]
-        numbers += [f"{value:.3f}" for value in (row.overlap, row.repeated, *row.found.values())]
-        cells = f"<td>{escape(row.name)}</td><td>{escape(row.labels)}</td>"
-        lines.append(f"<tr>{cells}{''.join(f'<td class=number>{n}</td>' for n in numbers)}</tr>")
-    return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
-
-
-def _shown(one: PassageExample) -> str:
-    query_words = {
-        word for queries in one.queries for query in queries for word in words(query) if len(word) > 3
-    }
-    text = f"<b>{escape(one.passage.title)}</b> {_marked(one.passage.text, query_words)}"
-    lists = (
-        f"<td><ul>{''.join(f'<li>{escape(q)}</li>' for q in queries)}</ul></td>" for queries in one.queries
-    )
-    return f"<tr><td>{text}</td>{''.join(lists)}</tr>"
-
-
-def _marked(text: str, query_words: set[str]) -> str:
-    """The text with the words that are asked about marked."""
-    parts = re.split(r"(\w+)", text)
-    return "".join(f"<mark>{escape(p)}</mark>" if p.lower() in query_words else escape(p) for p in parts)
-
 
 CUTS = (1, 5, 20, 100)
 PURPOSE = 24
@@ -210,7 +159,7 @@ class QueriesInspectConfig(Config):
 
 
 def run(config: QueriesInspectConfig, folder: Folder) -> None:
-    """Write table, examples and page."""
+    """Write the table and the examples; `liebig report` shows both as a page."""
     named = [queries_of(path, config.split) for path in config.folders]
     common = [id for id in named[0] if all(id in other for other in named[1:])]
     if not common:
@@ -230,7 +179,6 @@ def run(config: QueriesInspectConfig, folder: Folder) -> None:
     )
     folder.write_text("table.md", table(rows))
     folder.write_text("examples.md", examples(rows, shown))
-    folder.write_text("index.html", page(rows, shown))
     Progress("inspect").say(table(rows))
 
 

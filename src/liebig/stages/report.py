@@ -6,7 +6,6 @@ The page says what a stage did in words: those of its summary, or those of `BUIL
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from pydantic import Field
 
@@ -63,11 +62,9 @@ BUILT = {  # by the name of the folder below a retriever or its work folder; the
 }
 
 
-def in_words(stage: StageRun, words: Mapping[str, str]) -> str:
-    """What a stage did: by its name in `words`, by its folder in a retriever, or by its kind."""
+def in_words(stage: StageRun) -> str:
+    """What a stage did: by its folder in a retriever, or by its kind."""
     parent, kind = stage.path.parent, stage.manifest.kind
-    if stage.name in words:
-        return words[stage.name]
     if parent.name == WORK or retriever_folder.is_retriever(parent):
         name = re.sub(r"-\d+$", "", stage.path.name) if parent.name != WORK else stage.path.name
         for pattern, said in BUILT.items():
@@ -84,9 +81,6 @@ class ReportConfig(Config):
     )
     title: str = Field("Liebig report", description="Title of the page.")
     about: str = Field("", description="A few sentences about the work, shown at the top.")
-    words: dict[str, str] = Field(
-        {}, description="What stages did in words, by their names; without it, what their commands do."
-    )
     samples: int = Field(2000, ge=100, description="Number of samples in the randomisation tests.")
     seed: int = Field(0, ge=0, description="Seed of the randomisation tests.")
 
@@ -100,7 +94,7 @@ def run(config: ReportConfig, folder: Folder) -> None:
         about=config.about,
         samples=config.samples,
         seed=config.seed,
-        words=lambda stage: in_words(stage, config.words),
+        words=in_words,
     )
     folder.write_text("report.html", render(page))
     for plot in all_plots(page):
