@@ -6,24 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import nn
 
 from liebig.train.batch import Batch
 from liebig.train.checkpoint import Checkpoints, load_checkpoint
 from liebig.train.log import read_log
 from liebig.train.loop import LoopConfig, train
 from liebig.train.optim import AdamWConfig
-from tests.worlds.toy import VOCABULARY, WIDTH, Toy, spans
-
-
-class Tied(Toy):
-    """The head's matrix is the embedding, as in every masked language model: one weight under two names."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(WIDTH, VOCABULARY, bias=False).double()
-        self.head.weight = self.encoder.embed.weight
+from tests.worlds.toy import Toy, spans
 
 
 def run(objective: Toy, folder: Path, values: list[float], broken: bool = False, **settings: Any) -> None:
@@ -43,15 +32,6 @@ def run(objective: Toy, folder: Path, values: list[float], broken: bool = False,
         optim=AdamWConfig(lr=0.05),
         evaluate=lambda o: {"value": values[int(o.steps) - 1]},
     )
-
-
-def test_the_best_of_tied_and_averaged_weights_is_the_average_under_both_names(tmp_path: Path) -> None:
-    objective, best = Tied(), Tied()
-    run(objective, tmp_path, [1, 2, 3, 4, 5, 6], ema=0.5)
-    assert load_checkpoint(best, tmp_path) == 6
-    assert best.head.weight is best.encoder.embed.weight
-    for name, x in objective.state_dict().items():
-        assert torch.equal(best.state_dict()[name], x), name
 
 
 def test_a_run_killed_before_the_best_was_marked_still_knows_it(tmp_path: Path) -> None:

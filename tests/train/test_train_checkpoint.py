@@ -17,7 +17,7 @@ FACTS = {"total": 7, "best": None, "means": {"loss": [0.1 + 0.2, 3]}}
 
 def snapshot(step: int = 3) -> Snapshot:
     tied = torch.randn(4, 3)
-    tensors = {"objective": {"a": tied, "b": tied, "c": torch.zeros(0), "n": torch.tensor(5)}, "ema": {}}
+    tensors = {"objective": {"a": tied, "b": tied, "c": torch.zeros(0), "n": torch.tensor(5)}, "none": {}}
     return Snapshot(step, tensors, FACTS)
 
 

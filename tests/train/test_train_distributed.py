@@ -199,7 +199,7 @@ def trained(world: World, folder: Path, divide: bool) -> dict[str, Any]:
             return world.slice(spans(9, step=step))
 
         objective = Toy()
-        loop = LoopConfig(steps=6, chunk_tokens=27, shard=divide, ema=0.5, workers=0, checkpoint_every=3)
+        loop = LoopConfig(steps=6, chunk_tokens=27, shard=divide, workers=0, checkpoint_every=3)
         with pytest.raises(OSError) if broken else nullcontext():
             train(objective, batches, folder, loop=loop, optim=ASAMConfig(lr=0.01, rho=0.1), world=world)
     return {name: whole(x).detach() for name, x in objective.state_dict().items()}

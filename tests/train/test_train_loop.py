@@ -107,12 +107,9 @@ def test_a_line_holds_the_mean_since_the_line_before(tmp_path: Path) -> None:
     assert some[6] == pytest.approx((each[4] + each[5] + each[6]) / 3)
 
 
-@pytest.mark.parametrize("ema", [None, 0.8])
-def test_a_run_continued_from_a_checkpoint_ends_like_one_that_never_stopped(
-    tmp_path: Path, ema: float | None
-) -> None:
+def test_a_run_continued_from_a_checkpoint_ends_like_one_that_never_stopped(tmp_path: Path) -> None:
     straight = Toy(dropout=0.2)
-    run(straight, tmp_path / "straight", ema=ema, evaluate=lambda o: {"x": 1.0}, eval_every=2)
+    run(straight, tmp_path / "straight", evaluate=lambda o: {"x": 1.0}, eval_every=2)
 
     def interrupting(step: int) -> Batch:
         if step == 4:
@@ -120,14 +117,14 @@ def test_a_run_continued_from_a_checkpoint_ends_like_one_that_never_stopped(
         return batches(step)
 
     with pytest.raises(OSError, match="plug"):
-        run(Toy(dropout=0.2), tmp_path / "broken", ema=ema, batches=interrupting,
+        run(Toy(dropout=0.2), tmp_path / "broken", batches=interrupting,
             evaluate=lambda o: {"x": 1.0}, eval_every=2)  # fmt: skip
     resumed = Toy(dropout=0.2)
-    run(resumed, tmp_path / "broken", ema=ema, evaluate=lambda o: {"x": 1.0}, eval_every=2)
+    run(resumed, tmp_path / "broken", evaluate=lambda o: {"x": 1.0}, eval_every=2)
     assert same(weights(straight), weights(resumed))
     assert read_log(tmp_path / "straight") == read_log(tmp_path / "broken")
     again = Toy(dropout=0.2)
-    run(again, tmp_path / "broken", ema=ema)
+    run(again, tmp_path / "broken")
     assert same(weights(straight), weights(again)), "a finished run is only loaded"
 
 
@@ -273,16 +270,6 @@ def test_patience_ends_a_run_and_stays_ended(tmp_path: Path) -> None:
 def test_an_unknown_measure_is_refused_with_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="mrr, recall"):
         run(Toy(), tmp_path, evaluate=lambda o: {"mrr": 1, "recall": 2}, best="ndcg")
-
-
-def test_averaged_weights_are_evaluated_and_are_the_result(tmp_path: Path) -> None:
-    seen = []
-    objective = Toy()
-    run(objective, tmp_path, ema=0.5, evaluate=lambda o: seen.append(weights(o)) or {"x": 0.0})
-    assert same(seen[-1], weights(objective))
-    live = Toy()
-    run(live, tmp_path / "live")
-    assert not same(weights(objective), weights(live))
 
 
 def test_running_out_of_memory_halves_the_budget_says_so_and_goes_on_with_it(

@@ -12,7 +12,7 @@ from liebig.train import optim, optim as schedule
 from liebig.train.batch import Batch
 from liebig.train.distributed import clip, trainable
 from liebig.train.objective import Objective
-from liebig.train.optim import EMA, AdamWConfig, ASAMConfig, SAMConfig, ScheduleConfig, decay_groups
+from liebig.train.optim import AdamWConfig, ASAMConfig, SAMConfig, ScheduleConfig, decay_groups
 from liebig.train.precision import LossScaler
 from liebig.train.step import StepResult, step
 from tests.worlds.toy import Toy, TwoSided, gradients, groups, spans
@@ -175,22 +175,6 @@ def test_fp16_gradients_are_those_of_fp32_up_to_rounding_through_the_cache() -> 
     scaler.unscale(trainable(objective))
     for name, g in gradients(objective).items():
         assert (g - exact[name]).norm() < 0.01 * exact[name].norm() + 1e-6, name
-
-
-def test_averages_follow_their_formula_and_swap_in_and_out() -> None:
-    objective = Toy()
-    ema, expected = EMA(objective, 0.9), weights(objective)
-    for _ in range(3):
-        with torch.no_grad():
-            for p in objective.parameters():
-                p.add_(1.0)
-        ema.update()
-        expected = {n: 0.9 * m + 0.1 * weights(objective)[n] for n, m in expected.items()}
-    live = weights(objective)
-    with ema.swapped():
-        for name, w in weights(objective).items():
-            torch.testing.assert_close(w, expected[name])
-    assert all(torch.equal(live[name], w) for name, w in weights(objective).items())
 
 
 def test_schedules_rise_over_the_warmup_and_fall_to_their_end() -> None:

@@ -30,9 +30,7 @@ def whole_run(world: World, folder: Path) -> dict[str, torch.Tensor]:
         return world.slice(spans(5, seed=3, step=step))
 
     objective = Toy(dropout=0.2)
-    loop = LoopConfig(
-        steps=STEPS, log_every=3, checkpoint_every=4, eval_every=10, chunk_tokens=30, ema=0.9, workers=1
-    )
+    loop = LoopConfig(steps=STEPS, log_every=3, checkpoint_every=4, eval_every=10, chunk_tokens=30, workers=1)
     optim = AdamWConfig(lr=0.01) if world.size == 1 else ASAMConfig(lr=0.01, rho=0.1)
     evaluate = lambda o: {"norm": float(o.head.weight.norm()) % 0.1}  # noqa: E731
     train(objective, batches, folder, loop=loop, optim=optim, world=world, evaluate=evaluate)

@@ -251,14 +251,9 @@ def put_module(module: nn.Module, tensors: Mapping[str, Tensor], file: Path | No
 
 
 def take_optimiser(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Copies of the moments of each parameter, as `number.name`."""
+    """Whole copies in host memory of the moments of each parameter, as `number.name`."""
     state = optimiser.state_dict()["state"]
-    return take_tensors({f"{i}.{name}": x for i, inner in state.items() for name, x in inner.items()})
-
-
-def take_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Whole copies in host memory."""
-    return {name: _copy(whole(x)) for name, x in tensors.items()}
+    return {f"{i}.{name}": _copy(whole(x)) for i, inner in state.items() for name, x in inner.items()}
 
 
 def put_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
@@ -273,10 +268,7 @@ def put_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor
 
 
 def load_checkpoint(objective: nn.Module, folder: Path, which: str = "best") -> int:
-    """Put the best (or the "newest") weights of a training folder into the objective; returns their step.
-
-    Averaged weights are used where the run kept them.
-    """
+    """Put the best (or the "newest") weights of a training folder into the objective; returns their step."""
     checkpoints = Checkpoints(folder / "checkpoints")
     step = checkpoints.best() if which == "best" else max(checkpoints.steps(), default=None)
     if step is None:
@@ -285,10 +277,6 @@ def load_checkpoint(objective: nn.Module, folder: Path, which: str = "best") -> 
         )
     snapshot = read(checkpoints.path(step))
     put_module(objective, snapshot.tensors["objective"], checkpoints.path(step))
-    # Averages go in by parameter, not by name: a tied weight has two names in the state and one average.
-    parameters = dict(objective.named_parameters())
-    for name, mean in snapshot.tensors.get("ema", {}).items():
-        fill(parameters[name], mean)
     return step
 
 

@@ -16,7 +16,6 @@ import json
 import signal
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
@@ -40,14 +39,12 @@ from liebig.train.checkpoint import (
     put_optimiser,
     take_module,
     take_optimiser,
-    take_tensors,
 )
 from liebig.train.distributed import ALONE, World, shard, sharded, too_large
 from liebig.train.guards import Budget, Watch, find_budget, fitting
 from liebig.train.log import Recorder, TrackerName
 from liebig.train.objective import Objective
 from liebig.train.optim import (
-    EMA,
     AdamWConfig,
     Gradient,
     OptimConfig,
@@ -91,12 +88,6 @@ class LoopConfig(Config):
     )
     clip: float | None = Field(default=1.0, gt=0, description="Maximum global norm of the gradient")
     seed: int = Field(default=0, ge=0, description="Seed of all random numbers of the run")
-    ema: float | None = Field(
-        default=None,
-        gt=0,
-        lt=1,
-        description="Decay of the exponential moving average of the weights, which becomes the result",
-    )
     log_every: int = Field(default=20, ge=1, description="Number of steps between log lines")
     eval_every: int | None = Field(
         default=None, ge=1, description="Number of steps between evaluations; there is always one at the end"
@@ -355,7 +346,7 @@ class _Training:
             Budget(None),
         )
         self.optimiser = build_optimiser(optim, objective, clip=loop.clip, scaler=self.scaler)
-        self.lr, self.ema = optim.lr, None if loop.ema is None else EMA(objective, loop.ema)
+        self.lr = optim.lr
         self.checkpoints = Checkpoints(folder / "checkpoints", loop.keep)
         self.watch, self.stopping = (
             Watch(folder, world),
@@ -432,8 +423,6 @@ class _Training:
         update = self.optimiser.update(self._gradient(batch, self.step, diagnosed), lr)
         if update.made:
             self.objective.after_step()
-            if self.ema is not None:
-                self.ema.update()
         self.step, self.tokens = done, self.tokens + update.result.counts["tokens"]
         self.watch.put(done, batch, update)
         self.recorder.count(update)
@@ -502,9 +491,8 @@ class _Training:
     def _evaluate(self, evaluate: Evaluate) -> None:
         """Evaluate the weights that were just stored, and add the result to their checkpoint."""
         self.objective.eval()
-        averaged = nullcontext() if self.ema is None else self.ema.swapped()
         forget()  # an evaluation may need the memory of graphs
-        with torch.no_grad(), forked(self.world.device), averaged:
+        with torch.no_grad(), forked(self.world.device):
             measured = self.world.told(evaluate(self.objective))
         self.objective.train()
         better = self.stopping.look(self.step, measured)
@@ -532,8 +520,6 @@ class _Training:
         if self.stored != self.step:
             self._store()
         self.checkpoints.wait()
-        if self.ema is not None:
-            self.ema.apply()
         self.world.barrier()
 
     def _store(self) -> None:
@@ -546,8 +532,6 @@ class _Training:
             "objective": take_module(self.objective),
             "optimiser": take_optimiser(self.optimiser.adamw),
         }
-        if self.ema is not None:
-            tensors["ema"] = take_tensors(self.ema.state())
         if self.world.first:
             self.recorder.sync()
             self.checkpoints.save(Snapshot(self.step, tensors, self._facts()))
@@ -579,8 +563,6 @@ class _Training:
         facts = snapshot.facts
         put_module(self.objective, snapshot.tensors["objective"], self.checkpoints.path(snapshot.step))
         put_optimiser(self.optimiser.adamw, snapshot.tensors["optimiser"])
-        if self.ema is not None:
-            self.ema.load(snapshot.tensors["ema"])
         self.step = self.stored = snapshot.step
         self.total, self.tokens, self.evaluated = facts["total"], facts["tokens"], facts["evaluated"]
         self.budget = Budget(**facts["budget"])

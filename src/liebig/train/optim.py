@@ -1,4 +1,4 @@
-"""Optimisers: AdamW, with SAM or ASAM around it, learning-rate schedules and averaged weights; with their configs.
+"""Optimisers: AdamW, with SAM or ASAM around it, and learning-rate schedules; with their configs.
 
 An update computes the gradient (once, twice under SAM), clips its global norm and steps. Under fp16 a gradient
 that is not finite leaves the weights as they are. A schedule is a function of the step: there is nothing to store.
@@ -13,7 +13,7 @@ step with the same random numbers and constants, so chunks and cached gradients 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from liebig.base.config import Config
-from liebig.train.distributed import clip, fill, global_norm, trainable
+from liebig.train.distributed import clip, global_norm, trainable
 from liebig.train.precision import LossScaler
 from liebig.train.step import StepResult
 
@@ -255,48 +255,3 @@ def build_schedule(config: ScheduleConfig, total: int) -> Callable[[float], floa
         "trapezoid": trapezoid(min(1.0, config.decay_ratio * total / max(1, total - warmup))),
     }
     return lambda step: factor(step, total, shape=shapes[config.kind], warmup=warmup, final=config.final)
-
-
-class EMA:
-    """Moving average of a module's trained parameters: mean ← d · mean + (1 − d) · weight after each step.
-
-    Cost: one copy of the parameters, one pass over them per step.
-    """
-
-    def __init__(self, module: nn.Module, decay: float) -> None:
-        self.decay = decay
-        self._live = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        self._mean = {name: p.detach().clone() for name, p in self._live.items()}
-
-    @torch.no_grad()
-    def update(self) -> None:
-        """Add the current weights."""
-        torch._foreach_lerp_(list(self._mean.values()), list(self._live.values()), 1 - self.decay)
-
-    @contextmanager
-    def swapped(self) -> Iterator[None]:
-        """The module with its averaged weights."""
-        kept = {name: p.detach().clone() for name, p in self._live.items()}
-        self.apply()
-        try:
-            yield
-        finally:
-            self._write(kept)
-
-    def apply(self) -> None:
-        """Put the averages into the module, for good."""
-        self._write(self._mean)
-
-    def state(self) -> dict[str, Tensor]:
-        """The averages by parameter name."""
-        return self._mean
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        """Restore stored averages."""
-        for name, x in self._mean.items():
-            fill(x, state[name])
-
-    @torch.no_grad()
-    def _write(self, values: dict[str, Tensor]) -> None:
-        for name, p in self._live.items():
-            p.copy_(values[name])
