@@ -25,8 +25,6 @@ WAYS = {
     "triplet": {"objective": {"kind": "triplet"}},
     "asam": {"optim": {"kind": "asam", "lr": 1e-3}},
     "adaptive": {"batching": {"kind": "adaptive"}},
-    "ahead": {"batching": {"kind": "adaptive", "ahead": True}},
-    "ahead-run": {"batching": {"kind": "adaptive", "ahead": True, "run": "RUN"}},
     "run": {"batching": {"kind": "adaptive", "run": "RUN"}},
     "run-always": {"batching": {"kind": "adaptive", "run": "RUN", "run_always": True}},
 }
@@ -104,11 +102,10 @@ def test_a_run_that_broke_ends_like_one_that_did_not(model, world_of_data, tmp_p
     scheduled = "batching" in WAYS[way]  # epoch by epoch, which takes three to see
     config = config_of(model, world_of_data, way, epochs=3 if scheduled else 2)
     Finetuning(config, tmp_path / "whole", ALONE).run()
-    for number in (4, 8) if "ahead" in way else (7,) if scheduled else (5,):
-        with monkeypatch.context() as patched:
-            crash_at(patched, number)
-            with pytest.raises(Broken):
-                Finetuning(config, tmp_path / "broken", ALONE).run()
+    with monkeypatch.context() as patched:
+        crash_at(patched, 7 if scheduled else 5)
+        with pytest.raises(Broken):
+            Finetuning(config, tmp_path / "broken", ALONE).run()
     Finetuning(config, tmp_path / "broken", ALONE).run()
     one, two = weights(tmp_path / "whole"), weights(tmp_path / "broken")
     assert one.keys() == two.keys()
@@ -149,35 +146,7 @@ def test_a_run_of_other_queries_is_refused(model, world_of_data, tmp_path):
         Finetuning(config.model_copy(update={"batching": batching}), tmp_path / "out", ALONE).run()
 
 
-def test_an_epoch_scheduled_ahead_is_made_from_the_vectors_at_the_start_of_the_one_before(
-    model, world_of_data, tmp_path, monkeypatch
-):
-    config = config_of(model, world_of_data, "ahead")
-    Finetuning(config, tmp_path / "out", ALONE).run()
-    asked = []
-    monkeypatch.setattr(
-        adaptive.Adaptive,
-        "store",
-        lambda self, folder, epoch, similarity, *rest: asked.append(similarity) or "",
-    )
-    run = Finetuning(config, tmp_path / "again", ALONE)
-    data = run.data(run.start())
-    (tmp_path / "again" / "schedule").mkdir()
-    data.epochs.begin(0)
-    data.close()
-    monkeypatch.undo()
-    how = adaptive.Adaptive(6, adaptive.AdaptiveBatching().ways, "shuffled", config.seed)
-    for epoch, similarity in enumerate(asked):
-        how.store(tmp_path / "by-hand", epoch, similarity)
-        name = f"epoch-{epoch:03d}.npy"
-        assert (
-            np.load(tmp_path / "by-hand" / name).tolist()
-            == np.load(tmp_path / "out" / "schedule" / name).tolist()
-        )
-    assert len(asked) == 2
-
-
-SHARED = ["contrastive", "distill", "margin-mse", "ltr", "cosine", "triplet", "ahead"]
+SHARED = ["contrastive", "distill", "margin-mse", "ltr", "cosine", "triplet", "adaptive"]
 
 
 def train_all(world: World, configs, home):

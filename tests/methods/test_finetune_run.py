@@ -74,7 +74,7 @@ def flat(row):
         {"objective": {"kind": "ltr"}, "batching": {"kind": "adaptive"}, "negatives": 0, "evaluation": {}},
         {"evaluation": {"split": "dev", "over": "candidates", "measures": ["RR@100"]}, "hard": 0.5},
         {"batching": {"kind": "sequential"}, "evaluation": {"split": "dev", "passages": 4}},
-        {"batching": {"kind": "adaptive", "preset": "paper", "search": "beam", "lists": 2, "parts": 2}},
+        {"batching": {"kind": "adaptive", "preset": "paper", "search": "beam", "lists": 2}},
         {"batching": {"kind": "adaptive", "search": "beam"}, "query_prompt": "query: ", "title": "separator"},
     ],
     ids=lambda fields: "-".join(fields),

@@ -8,7 +8,7 @@ import torch
 
 from liebig.methods.abs import sampler as adaptive, swaps as beams
 from liebig.methods.abs.hardness import Sparse, VectorSimilarity, from_run, hardness
-from liebig.methods.abs.schedule import Pool, beam, greedy, hardest, in_parts, in_table, schedule, written
+from liebig.methods.abs.schedule import Pool, beam, greedy, hardest, in_table, schedule, written
 from liebig.methods.abs.swaps import State, beam_search, one_by_one, several_at_once
 from liebig.methods.retrieval import RetrievalObjective
 from tests.worlds.finetuning import double_encoder, examples, random_texts
@@ -283,37 +283,6 @@ def test_the_papers_lists_of_a_run_are_its_highest_scores():
     assert similarity.nearest(1).tolist() == [[2, 3], [2, 0], [1, 0], [0, 3]]
     found = written(similarity, 2, k=2, lists=1)
     assert sorted(np.concatenate(found.batches).tolist()) == [0, 1, 2, 3]
-
-
-def met(found):
-    """Every two pairs that are in a batch together."""
-    return {(a, b) for one in found.batches for a in one.tolist() for b in one.tolist() if a < b}
-
-
-@pytest.mark.parametrize(
-    "ways", [adaptive.AdaptiveBatching().ways, adaptive.AdaptiveBatching(preset="paper").ways]
-)
-def test_two_epochs_in_parts_have_less_in_common(ways):
-    similarity = vectors(600, clusters=60)
-
-    def again(parts):
-        one, two = (met(in_parts(similarity, 8, ways, parts, seed=seed)) for seed in (0, 1))
-        return len(one & two) / len(one)
-
-    assert again(4) < 0.6 * again(1)
-
-
-def test_only_pairs_of_a_part_meet_and_every_pair_comes_once():
-    similarity = vectors(205)
-    ways = adaptive.AdaptiveBatching().ways
-    found = in_parts(similarity, 16, ways, 3, seed=5)
-    assert sorted(found.order("made", 0).tolist()) == list(range(205))
-    assert {len(one) for one in found.batches} == {16}
-    assert found.hardness == pytest.approx([hardness(similarity, torch.from_numpy(b)) for b in found.batches])
-    for parts in (1, 50):  # no more parts than batches
-        made = in_parts(similarity, 16, ways, parts, seed=5)
-        assert len(made.batches) == 12
-    assert in_parts(similarity, 16, ways, 1, seed=5).total == hardest(similarity, 16, ways, seed=5).total
 
 
 @pytest.mark.gpu

@@ -320,7 +320,6 @@ class RetrievalObjective(FinetuneObjective):
             batches,
             Epochs(sampler.steps, sampler.begin),
             evaluate=None if dev is None else lambda _: dev(self),
-            close=sampler.close,
         )
 
 

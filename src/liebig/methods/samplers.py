@@ -131,7 +131,7 @@ def steps_of(n: int, batch: int, processes: int = 1) -> int:
 class Sampler:
     """`order(epoch)` cut into batches, the last of which takes all that is left.
 
-    `begin(epoch)` is called before an epoch where an order has to be made, `close()` when no other will come.
+    `begin(epoch)` is called before an epoch where an order has to be made.
     """
 
     order: Order
@@ -139,7 +139,6 @@ class Sampler:
     batch: int
     steps: int
     begin: Callable[[int], None] | None = field(default=None)
-    close: Callable[[], None] = field(default=lambda: None)
 
     def __call__(self, step: int) -> Longs:
         epoch, place = divmod(step, self.steps)

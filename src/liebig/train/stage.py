@@ -54,15 +54,13 @@ class Data:
     """What a model is trained on.
 
     `batches(step)` is this process's share of a batch. `evaluate` runs in every process. `batch_size` replaces
-    `loop.batch` where the number of examples follows from something else, such as a budget of tokens. `close` is
-    called when training ends, in success or failure.
+    `loop.batch` where the number of examples follows from something else, such as a budget of tokens.
     """
 
     batches: Batches
     epochs: Epochs
     evaluate: Callable[[Objective], Mapping[str, float]] | None = None
     batch_size: int | None = None
-    close: Callable[[], None] = lambda: None
 
 
 C = TypeVar("C", bound=TrainingConfig)
@@ -120,22 +118,19 @@ class TrainingStage(ABC, Generic[C, Obj]):
         # Minutes hold as many steps as the machine has time for, so then it is shared with others; a number of steps
         # gives the same model whoever else is at work.
         shared = computing_threads() if loop.minutes is not None else nullcontext()
-        try:
-            with shared:
-                trained = train(
-                    objective,
-                    data.batches,
-                    self.folder,
-                    loop=loop,
-                    optim=self.config.optim,
-                    schedule=self.config.schedule,
-                    world=self.world,
-                    epochs=data.epochs,
-                    evaluate=data.evaluate,
-                    label=self.label,
-                )
-        finally:
-            data.close()
+        with shared:
+            trained = train(
+                objective,
+                data.batches,
+                self.folder,
+                loop=loop,
+                optim=self.config.optim,
+                schedule=self.config.schedule,
+                world=self.world,
+                epochs=data.epochs,
+                evaluate=data.evaluate,
+                label=self.label,
+            )
         if data.evaluate is not None and self.keeps_best:
             step = load_checkpoint(objective, self.folder)
             self.say(f"keeping the weights of step {step:,}, the best on {self.evaluated_on}")
@@ -152,12 +147,9 @@ class TrainingStage(ABC, Generic[C, Obj]):
         loop = self.config.loop
         if data.batch_size is not None:
             loop = loop.model_copy(update={"batch": data.batch_size})
-        try:
-            return time_steps(
-                objective, data.batches, self.folder, data.epochs, loop=loop, optim=self.config.optim
-            )
-        finally:
-            data.close()
+        return time_steps(
+            objective, data.batches, self.folder, data.epochs, loop=loop, optim=self.config.optim
+        )
 
     def _save_whole(self, objective: Obj) -> None:
         if sharded(objective):

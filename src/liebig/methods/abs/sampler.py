@@ -9,10 +9,8 @@ beside it, goes into `epoch-N.json`. Cost: encoding all queries and first positi
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from io import BytesIO
 from pathlib import Path
@@ -40,7 +38,7 @@ from liebig.methods.abs.schedule import (
     Scheduler,
     beam,
     greedy,
-    in_parts,
+    hardest,
     schedule,
     written,
 )
@@ -57,27 +55,22 @@ SAMPLE = 200
 
 @dataclass(frozen=True)
 class Adaptive:
-    """How schedules are made: batch, ways of which the hardest counts, order, seed, and parts scheduled apart."""
+    """How schedules are made: batch, ways of which the hardest counts, order and seed."""
 
     batch: int
     ways: Sequence[Scheduler]
     order: Order
     seed: int
-    parts: int = 1
 
-    def sampler(
-        self,
-        n: int,
-        folder: Path,
-        begin: Callable[[int], None],
-        world: World,
-        close: Callable[[], None] = lambda: None,
-    ) -> Sampler:
-        """A sampler of the epochs that `begin(epoch)`, called in the first process, leaves in the folder."""
+    def sampler(self, n: int, folder: Path, similarity: Callable[[int], Similarity], world: World) -> Sampler:
+        """A sampler of epochs whose orders lie in the folder; the first process makes those that are not there."""
 
-        def begins(epoch: int) -> None:
-            if world.first:
-                begin(epoch)
+        def begin(epoch: int) -> None:
+            if world.first and not path_of(folder, epoch).exists():
+                similarities = similarity(epoch)
+                total = len(self.ways) * (len(similarities) // self.batch)
+                with Progress(f"scheduling epoch {epoch}", total, "batches") as bar:
+                    bar.say(self.store(folder, epoch, similarities, bar.advance))
             world.barrier()
 
         @lru_cache(maxsize=2)
@@ -85,19 +78,7 @@ class Adaptive:
             examples: Longs = np.load(path_of(folder, epoch))
             return examples
 
-        return Sampler(order, n, self.batch, steps_of(n, self.batch, world.size), begins, close)
-
-    def now(self, folder: Path, similarity: Callable[[int], Similarity]) -> Callable[[int], None]:
-        """Schedules an epoch when it begins, unless its file is there."""
-
-        def begin(epoch: int) -> None:
-            if not path_of(folder, epoch).exists():
-                similarities = similarity(epoch)
-                total = len(self.ways) * (len(similarities) // self.batch)
-                with Progress(f"scheduling epoch {epoch}", total, "batches") as bar:
-                    bar.say(self.store(folder, epoch, similarities, bar.advance))
-
-        return begin
+        return Sampler(order, n, self.batch, steps_of(n, self.batch, world.size), begin)
 
     def store(
         self,
@@ -108,7 +89,7 @@ class Adaptive:
     ) -> str:
         """Make the schedule of an epoch and write it whole; returns a sentence about it."""
         seed = int(rng.key(self.seed, epoch) >> 1)
-        made = in_parts(similarity, self.batch, self.ways, self.parts, seed=seed, advance=advance)
+        made = hardest(similarity, self.batch, self.ways, seed=seed, advance=advance)
         usual = random_hardness(similarity, self.batch, seed)
         folder.mkdir(parents=True, exist_ok=True)
         facts = {
@@ -185,108 +166,6 @@ def path_of(folder: Path, epoch: int) -> Path:
     return folder / f"epoch-{epoch:03d}.npy"
 
 
-class Cancelled(Exception):
-    """Nobody waits for this schedule any more."""
-
-
-@dataclass
-class BackgroundScheduler:
-    """Schedules epoch N + 1 in a thread while epoch N trains, from `similarity(N + 1)` computed when epoch N begins.
-
-    That is the model as it is then, or a run. Vectors are encoded when an epoch begins (training waits for that) and
-    kept in `schedule/vectors-N.npy`, in half precision, until the schedule of epoch N + 1 is written; it is made from
-    what the file holds, so an interrupted run makes the same one. The first epoch is scheduled before it begins. On a
-    GPU the thread works on a stream of its own. Cost: 4 D bytes per pair on disk; on a CPU the thread takes processor
-    time from training.
-
-    `twin` and `device` are those of the model's vectors, and `last` is the last epoch there will be, if that is known.
-    """
-
-    how: Adaptive
-    folder: Path
-    similarity: Callable[[int], Similarity]
-    twin: torch.Tensor
-    device: torch.device
-    last: int | None = None
-    _thread: threading.Thread | None = None
-    _error: BaseException | None = None
-    _cancel: threading.Event = field(default_factory=threading.Event)
-
-    def begin(self, epoch: int) -> None:
-        """Have this epoch's schedule, and start making the next one's."""
-        self._join()
-        if not path_of(self.folder, epoch).exists() and _vectors(self.folder, epoch - 1).exists():
-            self._start(epoch, self._kept(epoch - 1))  # an interrupted run had begun it
-            self._join()
-        self.how.now(self.folder, self.similarity)(epoch)
-        if (self.last is None or epoch < self.last) and not path_of(self.folder, epoch + 1).exists():
-            self._start(epoch + 1, self._kept(epoch))
-
-    def close(self) -> None:
-        """Give up what is being made."""
-        self._cancel.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _kept(self, epoch: int) -> Similarity:
-        """What the next epoch is scheduled by; vectors by way of their file, which a later start finds."""
-        path = _vectors(self.folder, epoch)
-        if not path.exists():
-            similarity = self.similarity(epoch + 1)
-            if not isinstance(similarity, VectorSimilarity):
-                return similarity
-            out = BytesIO()
-            np.save(out, similarity.own.cpu().numpy().astype(np.float16))
-            atomic_write(path, out.getvalue())
-        stored: NDArray[np.float16] = np.load(path)
-        own = torch.from_numpy(stored.astype(np.float32)).to(self.device)
-        return VectorSimilarity(own, self.twin.to(self.device))
-
-    def _start(self, epoch: int, similarity: Similarity) -> None:
-        beside = _beside(similarity.device)
-
-        def make() -> None:
-            try:
-                with beside:
-                    self.how.store(self.folder, epoch, similarity, self._advance)
-                _vectors(self.folder, epoch - 1).unlink(missing_ok=True)
-            except Cancelled:
-                return
-            except BaseException as error:
-                self._error = error
-
-        self._thread = threading.Thread(target=make, name="schedule", daemon=True)
-        self._thread.start()
-
-    def _advance(self, batches: int) -> None:
-        if self._cancel.is_set():
-            raise Cancelled
-
-    def _join(self) -> None:
-        """Wait for what is being made; its error is raised here."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        if self._error is not None:
-            raise self._error
-
-
-def _vectors(folder: Path, epoch: int) -> Path:
-    return folder / f"vectors-{epoch:03d}.npy"
-
-
-def _beside(device: torch.device) -> AbstractContextManager[object]:
-    """A stream of its own where there are streams, which begins when what is under way has ended.
-
-    The thread that will use it must not wait for the whole device: meanwhile another may record a graph there.
-    """
-    if device.type != "cuda":
-        return nullcontext()
-    stream = torch.cuda.Stream(device)
-    stream.wait_stream(torch.cuda.current_stream(device))
-    return torch.cuda.stream(stream)
-
-
 class AdaptiveBatching(Batching):
     """Adaptive batch scheduling: examples whose passages are hard for each other's queries meet."""
 
@@ -316,20 +195,6 @@ class AdaptiveBatching(Batching):
             "The paper's beam search: number of nearest passages and queries of each member that can join"
         ),
     )
-    start: Literal["near", "random"] | None = Field(
-        default=None,
-        description=(
-            "Start batches from pairs that are hard for each other, or at random [default: the preset]"
-        ),
-    )
-    parts: int = Field(
-        default=1,
-        ge=1,
-        description=(
-            "Divide the pairs at random into this many parts every epoch and batch within parts, which makes "
-            "epochs differ more"
-        ),
-    )
     order: Literal["shuffled", "hard-first", "made"] | None = Field(
         default=None,
         description=(
@@ -341,10 +206,6 @@ class AdaptiveBatching(Batching):
         description="TREC run of the training queries (BM25) that gives the similarities of the first epoch",
     )
     run_always: bool = Field(default=False, description="Take the similarities of every epoch from the run")
-    ahead: bool = Field(
-        default=False,
-        description="Schedule the next epoch during this one, from the vectors at its start",
-    )
 
     @model_validator(mode="after")
     def _has_a_run(self) -> AdaptiveBatching:
@@ -352,10 +213,8 @@ class AdaptiveBatching(Batching):
             raise ValueError("run_always needs a run")
         if isinstance(self.candidates, int) and self.candidates < 1:
             raise ValueError("candidates must be at least 1")
-        if self.preset == "paper" and (self.candidates != "auto" or self.start == "near"):
-            raise ValueError(
-                "the paper's batches start at random and have lists: leave candidates and start out"
-            )
+        if self.preset == "paper" and self.candidates != "auto":
+            raise ValueError("the paper's batches have lists: leave candidates out")
         return self
 
     def sampler(self, n: int, loop: LoopConfig, world: World, labelled: LabelledRun | None) -> Sampler:
@@ -368,13 +227,8 @@ class AdaptiveBatching(Batching):
                 return run_similarity(self.run, examples)
             return model_similarity(retriever, examples, labelled.queries, labelled.passages, unit)
 
-        how = Adaptive(loop.batch, self.ways, self.batch_order, loop.seed, self.parts)
-        if not self.ahead:
-            return how.sampler(n, folder, how.now(folder, similarity), world)
-        twin = torch.from_numpy(twins(examples))
-        last = last_epoch(loop, steps_of(n, loop.batch, world.size))
-        ahead = BackgroundScheduler(how, folder, similarity, twin, world.device, last)
-        return how.sampler(n, folder, ahead.begin, world, ahead.close)
+        how = Adaptive(loop.batch, self.ways, self.batch_order, loop.seed)
+        return how.sampler(n, folder, similarity, world)
 
     @property
     def ways(self) -> tuple[Scheduler, ...]:
@@ -385,19 +239,10 @@ class AdaptiveBatching(Batching):
             )
         beams: tuple[Improve, ...] = () if self.search == "greedy" else (partial(beam, k=self.beam),)
         return tuple(
-            partial(schedule, improve=improve, candidates=self.candidates, start=self.start or "near")
-            for improve in (greedy, *beams)
+            partial(schedule, improve=improve, candidates=self.candidates) for improve in (greedy, *beams)
         )
 
     @property
     def batch_order(self) -> Order:
         """The order of an epoch's batches; the paper trains on them as they are made."""
         return self.order or ("made" if self.preset == "paper" else "shuffled")
-
-
-def last_epoch(loop: LoopConfig, steps: int) -> int | None:
-    """The number of the last epoch, counted from 0, where the recipe says how long it trains."""
-    if loop.minutes is not None:
-        return None
-    total = loop.steps if loop.steps is not None else max(1, round((loop.epochs or 1.0) * steps))
-    return (total - 1) // steps

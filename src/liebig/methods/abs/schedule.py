@@ -3,9 +3,7 @@
 A batch is improved by swaps (`swaps.py`) as long as its hardness rises. Only the `candidates` pairs nearest to the
 batch are considered, and they are chosen again until nothing changes. A batch starts from pairs that are hard for each
 other, so that it needs few swaps: the pairs that the last batch would have taken next, or the first of them and its
-nearest neighbours; the harder result is kept. Finished batches leave the pool, so later ones are easier. Two epochs
-with the same similarities share many batches; `in_parts` and random starts make them differ more and cost some
-hardness.
+nearest neighbours; the harder result is kept. Finished batches leave the pool, so later ones are easier.
 The paper's own algorithm is `written`, at the end.
 Cost: a few passes over the remaining pairs per batch; on a GPU also one candidates × candidates product each.
 
@@ -47,7 +45,6 @@ class ImprovedBatch:
 
 
 Order = Literal["shuffled", "hard-first", "made"]
-Start = Literal["near", "random"]
 Improve = Callable[[Similarity, Tensor, int], ImprovedBatch]
 """Similarity, rows (the batch first, then its candidates) and the batch's size."""
 
@@ -109,7 +106,6 @@ def schedule(
     seed: int = 0,
     candidates: int | Literal["auto", "all"] = "auto",
     improve: Improve = greedy,
-    start: Start = "near",
     advance: Callable[[int], None] = lambda n: None,
 ) -> Schedule:
     """Every pair in one batch; a function of the similarities and the seed."""
@@ -117,7 +113,7 @@ def schedule(
     width = {"auto": max(NEAREST * batch, LEAST), "all": ALL}.get(str(candidates), candidates)
     batches, values = [], []
     for _ in range(len(similarity) // batch):
-        members, value = _one(pool, pool.starts(batch, start), int(width), improve)
+        members, value = _one(pool, pool.starts(batch), int(width), improve)
         batches.append(pool.names[members].cpu().numpy())
         values.append(value)
         pool.remove(members)
@@ -150,36 +146,6 @@ def hardest(
     return max(made, key=lambda one: one.total)
 
 
-def in_parts(
-    similarity: Similarity,
-    batch: int,
-    ways: Sequence[Scheduler],
-    parts: int,
-    *,
-    seed: int = 0,
-    advance: Callable[[int], None] = lambda n: None,
-) -> Schedule:
-    """Pairs divided at random, another way with every seed, and each part scheduled by itself.
-
-    Pairs of different parts cannot meet, so of those that met with another seed only 1 / parts may meet again. Parts
-    hold whole batches; pairs left over are in the last.
-    """
-    order = np.argsort(rng.uniform(rng.key(seed, 23), np.arange(len(similarity))), kind="stable")
-    whole = len(similarity) // batch
-    cuts = [whole * i // parts * batch for i in range(1, min(parts, whole))]
-    schedules = []
-    for names in map(np.sort, np.split(order, cuts)):
-        part = similarity.take(torch.from_numpy(names).to(similarity.device)) if cuts else similarity
-        made = hardest(part, batch, ways, seed=seed, advance=advance)
-        named = [names[one] for one in (*made.batches, made.rest)]
-        schedules.append(Schedule(named[:-1], named[-1], made.hardness))
-    return Schedule(
-        [one for part in schedules for one in part.batches],
-        np.concatenate([part.rest for part in schedules]),
-        [one for part in schedules for one in part.hardness],
-    )
-
-
 class Pool:
     """What is left: a similarity that shrinks, names of its rows, and who is still there."""
 
@@ -201,14 +167,12 @@ class Pool:
         there = self.rank.masked_fill(~self.there, torch.iinfo(torch.long).max)
         return there.topk(batch, largest=False).indices
 
-    def starts(self, batch: int, how: Start) -> list[Tensor]:
+    def starts(self, batch: int) -> list[Tensor]:
         """Two batches to begin with: those the last one would have taken next, and the first of them with its nearest.
 
-        At random where there was none, or none is near to it; one at random alone where `how` says so.
+        At random where there was none, or none is near to it.
         """
         following = self.random(batch)
-        if how == "random":
-            return [following]
         if self.adds is not None:
             left = self.adds.masked_fill(~self.there, -torch.inf)
             near = left.topk(batch).indices
