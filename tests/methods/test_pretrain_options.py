@@ -231,36 +231,3 @@ def test_pairs_are_those_of_the_split_and_as_many_a_passage_as_asked_for(smoke, 
     ]
     passages = len({j.passage for j in Collection(smoke / "collection").judgements("generated")})
     assert partners[0] > partners[1] == passages
-
-
-def test_as_many_neighbours_come_together_as_asked_for_in_training_alone(smoke, store):
-    asked = recipe(smoke, {"kind": "simclr"}, {"kind": "cloze"}, neighbours=4)
-    examples = read(asked, [store], store.tokenizer, ALONE, lambda _: None).batches.rows.examples(0)
-    assert (np.diff(examples.reshape(2, 4)) == 1).all()
-    alone, near = (
-        recipe(smoke, {"kind": "simclr"}, {"kind": "cloze"}, neighbours=n, evaluation={"share": 0.2})
-        for n in (1, 4)
-    )
-    objective = start(alone, store.tokenizer)
-    judged = [read(one, [store], store.tokenizer, ALONE, lambda _: None).evaluate for one in (alone, near)]
-    assert judged[0](objective) == judged[1](objective), "what is held out is judged alike"
-    with pytest.raises(RecipeError, match="which distinct_documents prevents"):
-        recipe(smoke, {"kind": "simclr", "distinct_documents": True}, {"kind": "cloze"}, neighbours=4)
-
-
-@pytest.mark.parametrize(
-    ("objective", "source", "sentence"),
-    [
-        ({"kind": "mlm"}, {"kind": "blocks"}, "does not take negatives from the batch"),
-        ({"kind": "cotmae"}, {"kind": "spans"}, "does not take negatives from the batch"),
-        ({"kind": "moco", "queue": 8}, {"kind": "cloze"}, "moco does not take negatives from the batch"),
-        ({"kind": "simclr"}, {"kind": "pairs", "collection": "collection"}, "its own negative"),
-    ],
-)
-def test_neighbours_are_refused_where_they_would_be_no_negatives_or_false_ones(
-    smoke, objective, source, sentence
-):
-    given = {key: smoke / value if key == "collection" else value for key, value in source.items()}
-    rest = {"stores": [], "tokenizer": smoke / "tokenizer"} if "collection" in source else {}
-    with pytest.raises(RecipeError, match=sentence):
-        recipe(smoke, objective, given, neighbours=2, **rest)

@@ -80,32 +80,6 @@ def test_an_epoch_visits_every_example_at_most_once_and_nearly_all(source):
         assert seen.max() < len(source)
 
 
-@pytest.mark.parametrize("together", [3, 5])
-def test_neighbours_stay_together_and_every_example_still_comes_at_most_once(source, together):
-    batches = Batches(source, 2 * together, seed=0, together=together)
-    cuts = set()
-    for epoch in range(6):
-        steps = range(epoch * batches.steps_per_epoch, (epoch + 1) * batches.steps_per_epoch)
-        seen = np.concatenate([batches.examples(step) for step in steps])
-        assert len(np.unique(seen)) == len(seen) > len(source) - 3 * together
-        groups = seen.reshape(-1, together)
-        assert ((groups[:, 1:] - groups[:, :1]) % len(source) == np.arange(1, together)).all()
-        cuts.add(int(groups[0, 0] % together))
-        parts = [batches.examples(steps[0], rank, 2) for rank in range(2)]
-        assert np.array_equal(np.concatenate(parts), batches.examples(steps[0]))
-    assert len(cuts) > 1, "groups are cut elsewhere in each epoch"
-
-
-def test_a_mixture_keeps_neighbours_together_too(pair):
-    mixed = MixedBatches(pair, [0.5, 0.5], 40, seed=5, per="example", together=4)
-    drawn = mixed._draws(0, 40)
-    for number, each in enumerate(mixed._each):
-        examples = each.ordered(np.arange((drawn == number).sum() // 4 * 4), 0).reshape(-1, 4)
-        assert ((examples - examples[:, :1]) % len(each.source) == np.arange(4)).all()
-    apart = MixedBatches(pair, [0.5, 0.5], 40, seed=5, per="example")
-    assert not same(mixed(0), apart(0))
-
-
 class Counted:
     """Numbers instead of text, and which of them were drawn in each epoch."""
 
@@ -121,11 +95,11 @@ class Counted:
         return TokenRow(Ragged(examples, np.arange(n + 1)), np.arange(n), examples.astype(np.uint64))
 
 
-@pytest.mark.parametrize(("size", "together"), [(7, 3), (3, 4), (5, 1), (11, 2), (8, 8)])
-def test_batches_that_cut_groups_repeat_nothing_within_an_epoch(size, together):
+@pytest.mark.parametrize("size", [3, 5, 7, 8, 11])
+def test_batches_repeat_nothing_within_an_epoch(size):
     alone, pair = Counted(47), [Counted(29), Counted(38)]
-    batches = Batches(alone, size, seed=2, together=together)
-    mixed = MixedBatches(pair, [0.6, 0.4], size, seed=2, per="example", together=together)
+    batches = Batches(alone, size, seed=2)
+    mixed = MixedBatches(pair, [0.6, 0.4], size, seed=2, per="example")
     for step in range(60):
         batches(step), mixed(step)
     for source in (alone, *pair):
@@ -133,7 +107,7 @@ def test_batches_that_cut_groups_repeat_nothing_within_an_epoch(size, together):
             assert sorted(set(examples)) == sorted(examples)
             assert max(examples) < source.n
             if epoch < max(source.drawn):
-                assert len(examples) > source.n - together - (size if source is alone else 0)
+                assert len(examples) > source.n - 1 - (size if source is alone else 0)
 
 
 def test_epochs_differ_in_order_and_in_what_an_example_looks_like(world):

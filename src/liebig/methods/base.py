@@ -239,14 +239,6 @@ class PretrainRecipe(Recipe):
             "example]."
         ),
     )
-    neighbours: int = Field(
-        default=1,
-        ge=1,
-        description=(
-            "Number of neighbouring examples drawn together, so that passages of a document are negatives of "
-            "each other."
-        ),
-    )
     coefficient: float = Field(
         default=1.0, ge=0, description="Weight of stores and sources without one: size^coefficient."
     )

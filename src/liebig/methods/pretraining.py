@@ -77,21 +77,6 @@ def _documents_are_of_one_source(config: PretrainConfig) -> None:
         )
 
 
-def _neighbours_may_meet(config: PretrainConfig) -> None:
-    if config.neighbours == 1:
-        return
-    if config.objective.negatives != "batch":
-        raise ValueError(
-            f"neighbours are drawn together to be negatives of each other, but {config.objective.kind} does "
-            "not take negatives from the batch: leave neighbours out"
-        )
-    if DOCUMENT in config.objective.extras:
-        raise ValueError(
-            "neighbours are drawn together to be negatives of each other, which distinct_documents prevents: "
-            "set only one of the two"
-        )
-
-
 def _texts_fit_a_new_model(config: PretrainConfig) -> None:
     if isinstance(config.model, NewBackbone) and config.max_length > config.model.max_positions:
         raise ValueError(
@@ -104,7 +89,6 @@ CHECKS = (
     _batch_is_said_once,
     _sources_have_stores,
     _documents_are_of_one_source,
-    _neighbours_may_meet,
     _texts_fit_a_new_model,
 )
 

@@ -170,7 +170,7 @@ def read(
     size = batch_size(config, kept)
     shape = config.objective.shape(tokenizer)
     per = config.mix or "batch"
-    rows = sources.batches(kept, size, config.seed, per, config.neighbours)
+    rows = sources.batches(kept, size, config.seed, per)
     say(f"batches of {size:,} examples, about {quantity(size * sources.tokens_per_example(kept))} tokens")
     extras = config.objective.extras
     evaluation = _evaluation(config, held, size, shape, world, extras)

@@ -2,8 +2,7 @@
 
 The order of an epoch is a bijection computed index by index, so no list of examples exists; what an example looks
 like is drawn from its own key. Resuming at a step or dividing a batch over processes therefore cannot change it.
-Every batch is full; the few examples left over at the end of an epoch wait for the next order. Examples next to each
-other can be kept together: then groups of them are what is put in order, cut elsewhere in each epoch.
+Every batch is full; the few examples left over at the end of an epoch wait for the next order.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from liebig.base import rng
 from liebig.base.errors import DataError
 from liebig.methods.sources.token_rows import ExampleSource, Ints, TokenRow
 
-ORDER, SHIFT = 1, 3  # random streams; `mixture.py` has number 2
+ORDER = 1  # the random stream; `mixture.py` has number 2
 
 
 class StepBatches(Protocol):
@@ -35,18 +34,16 @@ def share(size: int, rank: int, world: int) -> tuple[int, int]:
 
 
 class Batches:
-    """Batches of `size` examples of one source, epoch after epoch, `together` of them neighbours in the source."""
+    """Batches of `size` examples of one source, epoch after epoch."""
 
-    def __init__(self, source: ExampleSource, size: int, seed: int, together: int = 1) -> None:
-        self.used = len(source) // together * together  # examples of an epoch
-        if self.used < size:
-            groups = f" in groups of {together}" if together > 1 else ""
+    def __init__(self, source: ExampleSource, size: int, seed: int) -> None:
+        if len(source) < size:
             raise DataError(
-                f"a batch of {size:,} examples is larger than the data: {self.used:,} examples{groups}",
+                f"a batch of {size:,} examples is larger than the data: {len(source):,} examples",
                 fix="use a smaller batch or more documents",
             )
-        self.source, self.size, self.seed, self.together = source, size, seed, together
-        self.steps_per_epoch = self.used // size
+        self.source, self.size, self.seed = source, size, seed
+        self.steps_per_epoch = len(source) // size
 
     def examples(self, step: int, rank: int = 0, world: int = 1) -> Ints:
         """Which examples are in the batch of a step, in their order."""
@@ -56,12 +53,8 @@ class Batches:
 
     def ordered(self, places: Ints, epoch: int) -> Ints:
         """The examples at these places of an epoch's order."""
-        key, shift = rng.key(self.seed, ORDER, epoch), 0
-        if self.together > 1:
-            shift = int(
-                rng.integers(rng.key(self.seed, SHIFT, epoch), np.zeros(1, np.int64), self.together)[0]
-            )
-        return np.asarray(_permuted(places % self.used, len(self.source), self.together, shift, key))
+        n = len(self.source)
+        return np.asarray(_permuted(places % n, n, rng.key(self.seed, ORDER, epoch)))
 
     def __call__(self, step: int, rank: int = 0, world: int = 1) -> TokenRow:
         """The batch of a step."""
@@ -69,9 +62,8 @@ class Batches:
 
 
 @njit(nogil=True, cache=True)
-def _permuted(places: Any, n: Any, together: Any, shift: Any, key: Any) -> Any:
+def _permuted(places: Any, n: Any, key: Any) -> Any:
     out = np.empty(len(places), np.int64)
     for i in range(len(places)):
-        group = rng.permute(places[i] // together, n // together, key)
-        out[i] = (group * together + places[i] % together + shift) % n
+        out[i] = rng.permute(places[i], n, key)
     return out

@@ -87,12 +87,11 @@ class MixedBatches:
         size: int,
         seed: int,
         per: Literal["batch", "example"] = "batch",
-        together: int = 1,
     ) -> None:
         total = sum(probabilities)
         if len(probabilities) != len(sources) or min(probabilities) < 0 or total <= 0:
             raise DataError(f"{list(probabilities)} are not probabilities of {len(sources)} sources")
-        self._each = [Batches(source, size, _seed(seed, i), together) for i, source in enumerate(sources)]
+        self._each = [Batches(source, size, _seed(seed, i)) for i, source in enumerate(sources)]
         self._bounds = np.cumsum(np.array(probabilities, np.float64) / total)
         self._key = rng.key(seed, MIX)
         self._marks: tuple[tuple[int, NDArray[np.int64]], ...] = ((0, np.zeros(len(sources), np.int64)),)
@@ -130,8 +129,9 @@ class MixedBatches:
         for number, each in enumerate(self._each):
             owner = np.flatnonzero(drawn == number)
             place = before[number] + np.arange(len(owner))
-            for epoch in np.unique(place // each.used):
-                here = place // each.used == epoch
+            epochs = place // len(each.source)
+            for epoch in np.unique(epochs):
+                here = epochs == epoch
                 examples = each.ordered(place[here], int(epoch))
                 rows.append(each.source.draw(examples, int(epoch), each.seed))
                 owners.append(owner[here])
@@ -250,12 +250,12 @@ def tokens_per_example(sources: Sequence[Weighted]) -> float:
 
 
 def batches(
-    sources: Sequence[Weighted], size: int, seed: int, per: Literal["batch", "example"], together: int = 1
+    sources: Sequence[Weighted], size: int, seed: int, per: Literal["batch", "example"]
 ) -> StepBatches:
-    """Batches of `size` examples from all sources, `together` of them neighbours."""
+    """Batches of `size` examples from all sources."""
     if len(sources) == 1:
-        return Batches(sources[0].source, size, seed, together)
-    return MixedBatches([w.source for w in sources], [w.share for w in sources], size, seed, per, together)
+        return Batches(sources[0].source, size, seed)
+    return MixedBatches([w.source for w in sources], [w.share for w in sources], size, seed, per)
 
 
 def epoch_steps(sources: Sequence[Weighted], size: int) -> int:

@@ -66,13 +66,6 @@ class PairSource:
         kind: Literal["pairs"] = "pairs"
         split: str = Field(default="train", description="Split of the judgements.")
 
-        def check(self, recipe: PretrainRecipe) -> None:
-            if recipe.neighbours > 1:
-                raise ValueError(
-                    "consecutive queries often share a passage, which neighbours would make its own negative: leave "
-                    "neighbours out, or use the source queries, whose examples are passages"
-                )
-
         def read_pairs(self, recipe: PretrainRecipe, tokenizer: Tokenizer) -> PairSource:
             return PairSource.read(
                 Collection(self.collection),
