@@ -29,7 +29,7 @@ def installed(monkeypatch, tmp_path):
 
 def test_a_clone_is_installed_from_its_folder():
     assert install_command("train") == f"pip install -e '{ROOT}[train]'"
-    assert f"To fix it: pip install -e '{ROOT}[lora]'." in str(MissingDependency("peft", "lora", "lora"))
+    assert f"To fix it: pip install -e '{ROOT}[mcp]'." in str(MissingDependency("mcp", "mcp", "mcp"))
 
 
 def test_a_wheel_or_a_clone_that_pip_names_is_named(installed, tmp_path):

@@ -270,7 +270,7 @@ def test_a_recipe_indexes_the_ids_it_trains_on(
 ) -> None:
     planned = {p.name: p.config for p in pipeline.plan(STAGES, ROOT / path, [], Path("runs"))}
     config = planned[train].model_copy(
-        update={"model": FolderBackbone(path=model), "lora": None, "tokenizer": None, "untied": False}
+        update={"model": FolderBackbone(path=model), "tokenizer": None, "untied": False}
     )
     encoder = starting_encoder(config)
     query, passage = encoder.layout_for("query"), encoder.layout_for("passage")

@@ -18,7 +18,6 @@ from liebig.base.config import Config as Recipe, InputPath, ModelPath
 from liebig.base.records import Title
 from liebig.losses.contrastive import Similarity
 from liebig.methods.dev_evaluation import DevConfig
-from liebig.methods.lora import LoraConfig
 from liebig.methods.samplers import Batching, GroupChoice
 from liebig.model.encoder import Encoder
 from liebig.model.loading import BackboneConfig
@@ -137,9 +136,6 @@ class FinetuneRecipe(Recipe):
         default="", description="Prompt before every passage [default: the model's own]."
     )
     dropout: float | None = Field(default=None, ge=0, lt=1, description="Dropout [default: the model's own].")
-    lora: LoraConfig | None = Field(
-        default=None, description="Train a LoRA adapter instead of the whole encoder."
-    )
     optim: OptimConfig = Field(
         default=AdamWConfig(lr=5e-6), description="The optimiser; asam for few labels."
     )

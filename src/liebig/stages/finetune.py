@@ -16,7 +16,6 @@ from liebig.base.errors import RecipeError
 from liebig.base.pipeline import Stage
 from liebig.base.rng import key
 from liebig.base.workspace import Folder
-from liebig.methods import lora
 from liebig.methods.finetune_base import FinetuneObjective, FinetuneRecipe
 from liebig.methods.finetuning import FinetuneConfig, objectives
 from liebig.model.backbone import make_backbone
@@ -25,8 +24,6 @@ from liebig.text.layout import Layout
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.distributed import World
 from liebig.train.stage import MODEL, Data, TrainingStage
-
-ADAPTER = "adapter"
 
 
 class Finetuning(TrainingStage[FinetuneRecipe, FinetuneObjective]):
@@ -50,11 +47,6 @@ class Finetuning(TrainingStage[FinetuneRecipe, FinetuneObjective]):
 
     def save(self, objective: FinetuneObjective) -> None:
         for name, encoder in objective.encoders.items():
-            if self.config.lora is not None:
-                if self.config.lora.adapter:
-                    folder = self.folder / ADAPTER / name
-                    lora.save_adapter(encoder.backbone, folder, encoder.backbone.source)
-                lora.merge(encoder.backbone)
             encoder.save(self.folder / name)
         objective.save_head(self.folder / MODEL)
 
@@ -76,8 +68,6 @@ def starting_encoder(config: FinetuneRecipe) -> Encoder:
         )
     if config.dropout is not None:
         encoder.backbone.set_dropout(config.dropout)
-    if config.lora is not None:
-        lora.adapt(encoder.backbone, config.lora, config.seed)
     encoder.max_length = longest
     encoder.layout = Layout(
         config.title or encoder.layout.title,

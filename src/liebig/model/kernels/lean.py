@@ -141,7 +141,7 @@ def lean_form(family: str, layer: Any) -> Lean | None:
 
 
 def is_plain(product: nn.Module) -> bool:
-    """Whether a product is its weight and its bias alone: not adapted (LoRA) and without hooks."""
+    """Whether a product is its weight and its bias alone: not adapted (as by peft) and without hooks."""
     return type(product) is nn.Linear and not hooked(product)
 
 
