@@ -47,7 +47,6 @@ class Form(BaseModel):
     positional: str | None
     first: str | None
     many: bool  # whether several positional values are taken
-    plan: bool
     document: str
     options: tuple[Option, ...]
     fields: dict[
@@ -65,7 +64,6 @@ class Form(BaseModel):
             positional=stage.positional,
             first=stage.first,
             many=stage.positional is not None and _many(fields[stage.positional].annotation),
-            plan=stage.plan is not None,
             document=stage.document,
             options=tuple(
                 _option(name, field) for name, field in fields.items() if _is_plain(field.annotation)
@@ -99,9 +97,6 @@ class Form(BaseModel):
         words = typer.Argument(help=words_help[0].upper() + words_help[1:], metavar=metavar)
         out = typer.Option("--out", help="The folder to write.", metavar="DIR")
         parameters = [_parameter("words", list[str], words, []), _parameter("out", Path | None, out, None)]
-        if self.plan:
-            help_plan = "Print steps, tokens, memory and time, and exit without running."
-            parameters.append(_parameter("only_plan", bool, typer.Option("--plan", help=help_plan), False))
         if self.document:
             help_json = (
                 f"Print {self.document} as one line of JSON instead of tables; docs/json.md has the fields."
@@ -129,17 +124,14 @@ def stored_forms() -> dict[str, Form]:
 def stage_command(form: Form, load: Callable[[], Stage]) -> Callable[..., None]:
     """A typer command whose options are the plain fields of the stage's config; mistakes are found before it loads."""
 
-    def command(
-        words: list[str], out: Path | None, only_plan: bool = False, as_json: bool = False, **flags: Any
-    ) -> None:
+    def command(words: list[str], out: Path | None, as_json: bool = False, **flags: Any) -> None:
         outline = form.outline()
         options = {
             name: _typed(flag, outline.model_fields[name]) for name, flag in flags.items() if flag is not None
         }
         recipe, overrides, values = split_words(form, words, options)
         if recipe is not None and "stages" in recipes.read_toml(recipe):
-            fix = f"liebig run {recipe}" + (" --plan" if only_plan else "")
-            raise RecipeError("this is a pipeline of stages", file=recipe, fix=fix)
+            raise RecipeError("this is a pipeline of stages", file=recipe, fix=f"liebig run {recipe}")
         try:
             known = recipes.load(outline, recipe, overrides, values)
         except RecipeError:
@@ -148,19 +140,15 @@ def stage_command(form: Form, load: Callable[[], Stage]) -> Callable[..., None]:
                     load().config, recipe, overrides, values
                 )  # names what is wrong inside tables too
             raise
-        if not only_plan:
-            form.check_inputs(known)
-            if out is None:
-                raise RecipeError("there is no folder to write", fix="add --out DIR")
+        form.check_inputs(known)
+        if out is None:
+            raise RecipeError("there is no folder to write", fix="add --out DIR")
         stage = load()
         config = recipes.load(stage.config, recipe, overrides, values)
-        if only_plan and stage.plan is not None:
-            typer.echo(stage.plan(config))
-        elif out is not None:
-            with without_text(as_json):
-                run_as_rank(stage, config, out)
-            if as_json:
-                print_json(json.loads((out / stage.document).read_text(encoding="utf-8")))
+        with without_text(as_json):
+            run_as_rank(stage, config, out)
+        if as_json:
+            print_json(json.loads((out / stage.document).read_text(encoding="utf-8")))
 
     command.__signature__ = form.signature()  # type: ignore[attr-defined]  # typer reads it
     command.__name__ = form.name.replace(" ", "_")

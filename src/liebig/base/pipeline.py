@@ -45,7 +45,6 @@ class Stage(Generic[C]):
     example: str = ""
     positional: str | None = None
     first: str | None = None
-    plan: Callable[[C], str] | None = None
     part_of: str = ""
     document: str = ""
 

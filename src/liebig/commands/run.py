@@ -86,7 +86,5 @@ def command(
         announce(f"Done. Every stage has its folder in {folder}.")
     for item in planned if only_plan else ():
         typer.echo(f"{item.name}: liebig {item.stage.name}")
-        if item.stage.plan is not None:
-            typer.echo(item.stage.plan(item.config))
     if only_plan:
         typer.echo(f"Time, memory and disk of every stage: liebig plan {recipe}")

@@ -15,7 +15,7 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,6 @@ from liebig.base.errors import ResourceError
 from liebig.base.records import Passage
 
 NUMBERING = re.compile(r"^\s*(?:\(?\d{1,3}[.):]|[-*•])\s*")
-CHARACTERS = 4  # of a token, about
 LONGEST_WAIT = 300.0  # seconds between two attempts, whatever the server asks for
 LARGEST_ANSWER = 16 << 20  # bytes
 AGAIN = "what was answered is kept; run the same command again when the server is back"
@@ -190,34 +189,8 @@ class Prompts:
         return text if len(parts) <= self.words else " ".join(parts[: self.words])
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """What asking will take, about."""
-
-    requests: int
-    tokens_in: int
-    tokens_out: int
-    price: float
-
-    def __str__(self) -> str:
-        price = f", about {self.price:,.2f} at the prices given" if self.price else ""
-        size = f"{self.tokens_in:,} tokens sent and up to {self.tokens_out:,} received"
-        return f"{self.requests:,} requests, about {size}{price}"
-
-
-def estimate(
-    passages: Iterable[Passage], prompts: Prompts, tokens: int, price_in: float, price_out: float
-) -> Estimate:
-    """Counted before the first request."""
-    sizes = [len(prompts.of(passage)) // CHARACTERS + 1 for passage in passages]
-    received = len(sizes) * prompts.count * tokens
-    return Estimate(
-        len(sizes), sum(sizes), received, (sum(sizes) * price_in + received * price_out) / 1_000_000
-    )
-
-
 def journalled(
-    client: Client, prompts: Prompts, workers: int, advance: Callable[[int], None] = lambda n: None
+    client: Client, prompts: Prompts, workers: int
 ) -> Callable[[Sequence[Passage], Any, Path], list[list[str]]]:
     """A function that asks about the passages of a shard, those in its journal left out."""
 

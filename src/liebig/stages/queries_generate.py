@@ -27,7 +27,7 @@ from liebig.base.progress import Progress, counted
 from liebig.base.records import Passage, Title
 from liebig.base.workspace import Folder, atomic_write
 from liebig.bm25.index import GENERATED, GeneratedQueries
-from liebig.collection import GENERATED as GENERATED_SPLIT, Collection, is_collection
+from liebig.collection import GENERATED as GENERATED_SPLIT, Collection
 from liebig.collection.lookup import hash_all
 from liebig.formats.output import json_line, tab_line
 from liebig.queries import endpoint
@@ -211,10 +211,6 @@ class SourceConfig(Config):
     def writer(self, config: QueriesGenerateConfig, world: World) -> tuple[Writer, dict[str, Any]]:
         """What writes the queries, and what `generation.json` says about it."""
 
-    def estimate(self, config: QueriesGenerateConfig) -> str:
-        """What it will take, for `--plan`."""
-        return f"{counted(_total(config), 'passages')}, up to {counted(_total(config) * config.count, 'queries')}"
-
 
 class ModelSource(SourceConfig):
     """A generator's folder."""
@@ -300,25 +296,8 @@ class EndpointSource(SourceConfig):
     timeout: Annotated[float, Unrecorded()] = Field(
         default=60.0, gt=0, description="Seconds to wait for an answer."
     )
-    price_in: Annotated[float, Unrecorded()] = Field(
-        default=0.0, ge=0, description="Price per million tokens sent."
-    )
-    price_out: Annotated[float, Unrecorded()] = Field(
-        default=0.0, ge=0, description="Price per million tokens received."
-    )
-    most: Annotated[float | None, Unrecorded()] = Field(
-        default=None, ge=0, description="Refuse to start if the estimated cost is above this."
-    )
 
     def writer(self, config: QueriesGenerateConfig, world: World) -> tuple[Writer, dict[str, Any]]:
-        expected = self._estimate(config)
-        if world.first:
-            Progress("generate").say(str(expected))
-        if self.most is not None and expected.price > self.most:
-            raise RecipeError(
-                f"the requests would cost about {expected.price:,.2f}, and source.most allows {self.most:,.2f}",
-                fix="set a limit on the passages, or allow more",
-            )
         client = endpoint.Client(
             url=self.url,
             model=self.model,
@@ -333,17 +312,8 @@ class EndpointSource(SourceConfig):
             wait=self.wait,
             pace=endpoint.RateLimit(self.per_minute),
         )
-        return Writer(endpoint.journalled(client, self._prompts(config), self.workers)), {"model": self.model}
-
-    def estimate(self, config: QueriesGenerateConfig) -> str:
-        return str(self._estimate(config))
-
-    def _prompts(self, config: QueriesGenerateConfig) -> endpoint.Prompts:
-        return endpoint.Prompts(self.prompt, config.count, self.passage_words)
-
-    def _estimate(self, config: QueriesGenerateConfig) -> endpoint.Estimate:
-        prompts = self._prompts(config)
-        return endpoint.estimate(chosen(config), prompts, self.tokens, self.price_in, self.price_out)
+        prompts = endpoint.Prompts(self.prompt, config.count, self.passage_words)
+        return Writer(endpoint.journalled(client, prompts, self.workers)), {"model": self.model}
 
 
 class FileSource(SourceConfig):
@@ -435,13 +405,6 @@ def run(config: QueriesGenerateConfig, folder: Folder) -> None:
         world.barrier()
         if world.first:
             _finish(config, folder, shards, about)
-
-
-def plan(config: QueriesGenerateConfig) -> str:
-    """What `--plan` prints; a collection of an earlier stage is counted when it is there."""
-    if not is_collection(config.collection):
-        return f"passages are counted when {config.collection} is there, up to {counted(config.count, 'queries')} each"
-    return config.source.estimate(config)
 
 
 def chosen(config: QueriesGenerateConfig) -> Iterator[Passage]:
@@ -546,5 +509,4 @@ STAGE = Stage(
     run,
     "liebig queries generate runs/collection source.kind=model source.path=runs/generator/model --out runs/queries",
     positional="collection",
-    plan=plan,
 )
