@@ -29,51 +29,10 @@ QUESTIONS = [Query(name, text) for name, (text, _) in QUERIES.items()]
 TEXTS = [Passage(name, text, title) for name, (title, text) in PASSAGES.items()]
 
 
-def test_sts_of_a_year_leaves_out_pairs_without_a_score(tmp_path: Path) -> None:
-    (tmp_path / "STS.input.news.txt").write_text("a b\tc d\ne\tf\ng\th\tx\n")
-    (tmp_path / "STS.gs.news.txt").write_text("4.5\n\n0\n")
-    task = read_task(tmp_path)
-    assert task.kind == "pairs"
-    assert list(task.pairs) == [ScoredPair("a b", "c d", 4.5), ScoredPair("g", "h", 0.0)]
-
-
-def test_sts_of_a_year_needs_its_gold_scores(tmp_path: Path) -> None:
-    (tmp_path / "STS.input.news.txt").write_text("a\tb\n")
-    with pytest.raises(DataError, match="gold scores are missing"):
-        read_task(tmp_path)
-    (tmp_path / "STS.gs.news.txt").write_text("1\n2\n")
-    with pytest.raises(DataError, match="1 pairs and 2 scores"):
-        read_task(tmp_path)
-
-
-def test_sick_and_sts_benchmark_are_read_from_their_own_files(tmp_path: Path) -> None:
-    sick = tmp_path / "SICK_test_annotated.txt"
-    sick.write_text(
-        "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n6\ta\tb\t3.3\tNEUTRAL\n"
-    )
+def test_sts_benchmark_is_read_from_its_own_files(tmp_path: Path) -> None:
     benchmark = tmp_path / "sts-test.csv"
     benchmark.write_text("main-captions\tMSRvid\t2012test\t0024\t2.5\tA girl.\tA boy.\n")
-    assert list(read_task(sick).pairs) == [ScoredPair("a", "b", 3.3)]
-    assert read_task(sick).suite is not None
     assert list(read_task(benchmark).pairs) == [ScoredPair("A girl.", "A boy.", 2.5)]
-
-
-def test_a_sick_file_of_all_sets_gives_the_pairs_of_the_split(tmp_path: Path) -> None:
-    header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tSemEval_set"
-    rows = [f"{n}\ta {n}\tb\t{n}.5\t{name}" for n, name in enumerate(("TRAIN", "TEST", "TRIAL", "TEST"))]
-    path = tmp_path / "SICK.txt"
-    path.write_text("\n".join([header, *rows]) + "\n")
-    assert [pair.score for pair in read_task(path).pairs] == [1.5, 3.5]
-    assert [pair.score for pair in read_task(path, split="dev").pairs] == [2.5]
-    with pytest.raises(DataError, match="no scored pairs of the split 'all'"):
-        read_task(path, split="all")
-
-
-def test_a_wrong_score_of_a_year_is_named_in_its_own_file(tmp_path: Path) -> None:
-    (tmp_path / "STS.input.x.txt").write_text("a\tb\nc\td\n")
-    (tmp_path / "STS.gs.x.txt").write_text("1\nwhat\n")
-    with pytest.raises(DataError, match=r"STS\.gs\.x\.txt, line 2"):
-        read_task(tmp_path)
 
 
 def test_pairs_of_the_plain_csv_are_read(tmp_path: Path) -> None:

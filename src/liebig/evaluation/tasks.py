@@ -20,7 +20,7 @@ from liebig.collection import Collection
 from liebig.formats import detect
 from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Options, Where, as_score, split_in
-from liebig.formats.rows import lines, text_lines
+from liebig.formats.rows import text_lines
 from liebig.measures.evaluator import Judgements, judgements_from_records
 from liebig.text.sentences import split
 
@@ -119,7 +119,6 @@ SUITES: tuple[Suite, ...] = (
     Suite("nq-open/test", "answers", "test", TOP_K, 3_610, 21_015_324, ("nq", "nq-open", "nq-test")),
     Suite("triviaqa-open/test", "answers", "test", TOP_K, 11_313, 21_015_324, ("triviaqa", "trivia-test")),
     Suite("stsb/test", "pairs", "test", CORRELATIONS, 1_379, aliases=("stsb", "stsbenchmark", "sts-b")),
-    Suite("sick/test", "pairs", "test", CORRELATIONS, aliases=("sick", "sick_test_annotated", "sick_annotated")),
     Suite(
         "wikisection/test", "triplets", "test", ("Accuracy",), aliases=("wikisection", "wikipedia-sections"),
         note="The triplets of Ein Dor et al. 2018.",
@@ -169,68 +168,16 @@ def is_same(suite: Suite, queries: int, passages: int | None) -> bool:
     return same_queries and (not suite.passages or passages is None or passages == suite.passages)
 
 
-# Similarity files as published. STS 2012–2016: `STS.input.NAME.txt` (two sentences, tab) beside `STS.gs.NAME.txt` (one
-# score per line, blank where not judged). SICK: tab-separated with a header, `relatedness_score` from 1 to 5; the file
-# with all pairs has a column for the split. STS benchmark: tab-separated genre, file, year, number, score and two
-# sentences (the csv of sentence,sentence,score is one of `formats/`).
+def is_benchmark(path: Path) -> bool:
+    """Whether a path is a file of STS benchmark as published: genre, file, year, number, score, two sentences, by tabs.
 
-SICK_COLUMNS = ("sentence_A", "sentence_B", "relatedness_score")
-SICK_SET = "SemEval_set"
-SICK_SETS = {"train": "TRAIN", "dev": "TRIAL", "test": "TEST"}
-
-
-def is_sts_folder(path: Path) -> bool:
-    """Whether a path is one of these: a folder with STS.input files, a SICK file, or STS benchmark's own csv."""
-    if path.is_dir():
-        return any(path.glob("STS.input.*.txt"))
-    return path.is_file() and path.suffix in (".txt", ".csv") and (_is_sick(path) or _is_benchmark(path))
-
-
-def read_folder(path: Path, split: str = "test") -> Iterator[ScoredPair]:
-    """The scored pairs of any of them; of SICK's file of all pairs, those of a split."""
-    if path.is_dir():
-        for inputs in sorted(path.glob("STS.input.*.txt")):
-            yield from read_year(inputs, inputs.with_name(inputs.name.replace("STS.input.", "STS.gs.")))
-    elif _is_sick(path):
-        yield from read_sick(path, split)
-    else:
-        yield from read_benchmark(path)
-
-
-def read_year(inputs: Path, gold: Path) -> Iterator[ScoredPair]:
-    """One set of STS 2012–2016; pairs without a score were not judged and are left out."""
-    if not gold.is_file():
-        raise DataError(
-            "the gold scores are missing", file=gold, fix="put the STS.gs file beside its STS.input file"
-        )
-    texts, scores = list(lines(DiskSource(inputs))), list(lines(DiskSource(gold)))
-    if len(texts) != len(scores):
-        raise DataError(
-            f"there are {len(texts)} pairs and {len(scores)} scores", file=gold, fix="copy both files again"
-        )
-    for (number, line), (_, score) in zip(texts, scores):
-        if score.strip():
-            fields = line.split("\t")
-            if len(fields) < 2:
-                where = Where(str(inputs), number)
-                where.refuse("the line does not have two sentences separated by a tab", "copy the file again")
-            yield ScoredPair(fields[0], fields[1], as_score(score.strip(), Where(str(gold), number)))
-
-
-def read_sick(path: Path, split: str) -> Iterator[ScoredPair]:
-    """The pairs of a SICK file; where it has all sets in one, those of the split."""
-    rows = text_lines(DiskSource(path))
-    header = next(rows)[1].split("\t")
-    first, second, score = (header.index(name) for name in SICK_COLUMNS)
-    place = header.index(SICK_SET) if SICK_SET in header else None
-    for number, line in rows:
-        fields, where = line.split("\t"), Where(str(path), number)
-        if len(fields) != len(header):
-            where.refuse(
-                f"the line has {len(fields)} columns instead of {len(header)}", "copy the file again"
-            )
-        if place is None or fields[place] == SICK_SETS.get(split):
-            yield ScoredPair(fields[first], fields[second], as_score(fields[score], where))
+    The csv of sentence, sentence and score is one of `formats/`.
+    """
+    if not path.is_file() or path.suffix != ".csv":
+        return False
+    with path.open("rb") as file:
+        head = file.readline(1 << 16).decode("utf-8", "replace").split("\t")
+    return len(head) >= 7 and head[0].startswith("main-")
 
 
 def read_benchmark(path: Path) -> Iterator[ScoredPair]:
@@ -240,20 +187,6 @@ def read_benchmark(path: Path) -> Iterator[ScoredPair]:
         if len(fields) < 7:
             where.refuse(f"the line has {len(fields)} columns instead of 7", "copy the file again")
         yield ScoredPair(fields[5], fields[6], as_score(fields[4], where))
-
-
-def _head(path: Path) -> list[str]:
-    with path.open("rb") as file:
-        return file.readline(1 << 16).decode("utf-8", "replace").rstrip("\r\n").split("\t")
-
-
-def _is_sick(path: Path) -> bool:
-    return set(SICK_COLUMNS) <= set(_head(path))
-
-
-def _is_benchmark(path: Path) -> bool:
-    fields = _head(path)
-    return len(fields) >= 7 and fields[0].startswith("main-")
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,8 +233,11 @@ def read_task(
     path: Path, *, kind: Kind | None = None, split: str | None = None, suite: Suite | None = None
 ) -> Task:
     """The task a path holds; of several kinds the one asked for, else judgements before answers before pairs."""
-    if is_sts_folder(path):
-        return _sts_task(path, split, suite)
+    if is_benchmark(path):
+        pairs = list(read_benchmark(path))
+        return Task(
+            path.name, path, split or "test", "pairs", suite or recognise(path, ["pairs"]), pairs=pairs
+        )
     if _is_collection(path):
         return _collection_task(Collection(path), kind, split, suite)
     return _file_task(path, kind, split, suite)
@@ -374,14 +310,6 @@ def _file_task(path: Path, kind: Kind | None, split: str | None, suite: Suite | 
         passages=lambda: _passages(path),
         count_passages=lambda: sum(1 for _ in _passages(path)) or None,
     )
-
-
-def _sts_task(path: Path, split: str | None, suite: Suite | None) -> Task:
-    suite, split = suite or recognise(path, ["pairs"]), split or "test"
-    pairs = list(read_folder(path, split))
-    if not pairs:
-        raise DataError(f"there are no scored pairs of the split {split!r}", file=path, fix="split=test")
-    return Task(path.name, path, split, "pairs", suite, pairs=pairs)
 
 
 def _read(path: Path) -> _Records:
