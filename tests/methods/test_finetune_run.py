@@ -121,7 +121,7 @@ def test_adaptive_epochs_are_files_and_a_second_run_is_the_same(model, collectio
     assert len(logs[0]) == len(logs[1])
 
 
-def test_the_preset_decides_how_batches_start_and_in_which_order_they_come(model, collection):
+def test_the_preset_decides_how_batches_are_made_and_in_which_order_they_come(model, collection):
     def made(**fields):
         choice = config_of(model, collection, batching={"kind": "adaptive"} | fields).batching
         (*_, way) = choice.ways
@@ -131,8 +131,7 @@ def test_the_preset_decides_how_batches_start_and_in_which_order_they_come(model
     way, order = made(preset="paper", search="beam", order="shuffled")
     assert (way.func, way.keywords, order) == (written, {"k": 3, "lists": 100}, "shuffled")
     way, order = made()
-    assert (way.func, way.keywords["start"], order) == (schedule, "near", "shuffled")
-    assert made(start="random")[0].keywords["start"] == "random"
+    assert (way.func, order) == (schedule, "shuffled")
 
 
 def test_a_limit_trains_on_so_many_queries_and_its_seed_draws_others(model, collection, tmp_path, capsys):

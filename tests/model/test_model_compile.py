@@ -149,18 +149,6 @@ def test_layers_of_one_shape_share_one_compiled_form() -> None:
     assert counters["stats"]["unique_graphs"] == 2  # embeddings and one layer
 
 
-def test_sharded_layers_are_called_themselves_and_never_through_the_lean_form() -> None:
-    backbone, packed = tiny("bert"), random_row()
-    compile_traced(backbone)
-    called: list[int] = []
-    for layer in backbone.kind.layers(backbone.body):
-        layer.unshard = lambda: None  # type: ignore[assignment]  # what tells a layer divided by FSDP
-        layer.register_forward_pre_hook(lambda *_: called.append(1))  # where FSDP makes its weights whole
-    with torch.no_grad():
-        assert torch.allclose(backbone(packed).last, own_states(backbone.model, packed), rtol=0, atol=1e-5)
-    assert len(called) == 2 * backbone.n_layers, "once by us, once by the model's own forward"
-
-
 def test_the_compiled_loss_is_the_plain_one() -> None:
     backbone = tiny("bert").double()
     states, labels = torch.randn(7, 32, dtype=torch.float64), torch.arange(7)
@@ -174,22 +162,17 @@ def test_the_compiled_loss_is_the_plain_one() -> None:
 def test_the_loss_has_kernels_only_for_a_plain_decoder_in_half_precision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Sharded(Tensor):
-        """Stands in for the tensors of FSDP."""
-
     def fused(backbone: Backbone, device: str = "cuda") -> bool:
         return backbone._fuses_loss(torch.device(device))
 
     monkeypatch.setattr("liebig.model.backbone.triton_is_here", lambda: True)
-    whole, hooked, adapted, sharded = (tiny("bert").bfloat16() for _ in range(4))
+    whole, hooked, adapted = (tiny("bert").bfloat16() for _ in range(3))
     assert fused(whole)
     assert not fused(whole, "cpu")
     assert not fused(tiny("bert"))
     hooked.kind.decoder(hooked.model).register_forward_hook(lambda *_: None)
     adapted.model.cls.predictions.decoder = torch.nn.Sequential(adapted.kind.decoder(adapted.model))
-    decoder = sharded.kind.decoder(sharded.model)
-    decoder.weight = torch.nn.Parameter(decoder.weight.detach().as_subclass(Sharded))
-    assert not any(map(fused, (hooked, adapted, sharded)))
+    assert not any(map(fused, (hooked, adapted)))
     monkeypatch.setattr("liebig.model.backbone.triton_is_here", lambda: False)
     assert not fused(whole)
 

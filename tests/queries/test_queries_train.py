@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from liebig.base import config as recipes, pipeline
-from liebig.base.errors import DataError, ModelError, RecipeError
+from liebig.base.errors import DataError, ModelError
 from liebig.model.packed import Packed
 from liebig.queries.consistency import rouge_l
 from liebig.queries.decoding import Decoding, Engine
@@ -129,5 +129,3 @@ def test_what_cannot_be_learned_from_is_said(collection, encoder, t5, tmp_path):
         )
     with pytest.raises(ModelError, match="has no decoder"):
         pipeline.run_stage(STAGE, recipe(collection, encoder), tmp_path / "b")
-    with pytest.raises(RecipeError, match="cannot be sharded"):
-        recipe(collection, t5, shard=True)

@@ -45,15 +45,6 @@ def test_cuts_are_no_more_than_filling_one_after_the_other(costs: list[int], bud
     assert len(cuts(np.array(costs), budget)) <= filled
 
 
-@given(st.integers(1, 30), st.integers(1, 30))
-def test_split_gives_exactly_so_many_pieces(n: int, pieces: int) -> None:
-    pieces = min(n, pieces)
-    parts = spans(n).split(pieces)
-    assert len(parts) == pieces
-    assert sum(part.n for part in parts) == n
-    assert min(part.n for part in parts) > 0
-
-
 def test_costs_are_the_tokens_of_each_example_on_all_sides() -> None:
     batch = groups(5)
     assert batch.costs.tolist() == [batch.slice(i, i + 1).tokens for i in range(5)]

@@ -12,8 +12,9 @@ import torch
 
 from liebig import losses
 from liebig.train.batch import Batch
-from liebig.train.distributed import ALONE, World, clip, connect, reduce_gradients, shard, trainable, whole
+from liebig.train.distributed import ALONE, World, connect, reduce_gradients, trainable
 from liebig.train.loop import LoopConfig, train
+from liebig.train.objective import Represented
 from liebig.train.optim import ASAMConfig
 from liebig.train.step import OutOfMemory, step
 from tests.worlds.processes import together
@@ -76,11 +77,18 @@ class _Full(Toy):
         super().__init__()
         self.at, self.seen = at, 0
 
-    def forward(self, chunk: Batch, part: str = "represent") -> Any:
+    def vectors(self, chunk: Batch) -> torch.Tensor:
+        self._count("vectors")
+        return super().vectors(chunk)
+
+    def represent(self, chunk: Batch) -> Represented:
+        self._count("represent")
+        return super().represent(chunk)
+
+    def _count(self, part: str) -> None:
         self.seen += part == self.at
         if self.seen == {"vectors": 1, "represent": 2}.get(self.at):
             raise torch.OutOfMemoryError("full")
-        return super().forward(chunk, part)
 
 
 @cache
@@ -141,30 +149,6 @@ def test_one_process_out_of_memory_stops_all_of_them_together(folder: Path, size
     assert all(found["full"] for found in results(folder, size))
 
 
-def divided(world: World) -> dict[str, Any]:
-    """FSDP; parameters of the contrastive loss itself it cannot divide, so that case is not among these."""
-    found: dict[str, Any] = {}
-    for name in ("toy", "local", "sided"):
-        make, batches, n = CASES[name]
-        for budget in BUDGETS:
-            objective = make()
-            shard(objective, world)
-            step(objective, world.slice(batches(n)), world, chunk_tokens=budget)
-            norm = clip(trainable(objective), None)
-            grads = {k: whole(p.grad) for k, p in objective.named_parameters() if p.grad is not None}
-            found[name, budget] = {k: g for k, g in grads.items() if k != "unused"}, norm
-    return found
-
-
-def test_sharded_parameters_get_the_same_gradient(folder: Path) -> None:
-    (alone,) = results(folder, 1)
-    for found in together(divided, 2, folder / "sharded"):
-        for case, (grads, norm) in found.items():
-            expected, _ = alone[case]
-            assert_equal_gradients(grads, expected, 1e-10)
-            torch.testing.assert_close(norm, torch.cat([g.flatten() for g in expected.values()]).norm())
-
-
 def test_a_process_of_a_second_node_is_known_by_its_global_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     joined: list[str] = []
     facts = {"is_torchelastic_launched": True, "get_node_local_rank": 1, "get_rank": 5, "get_world_size": 8}
@@ -174,7 +158,7 @@ def test_a_process_of_a_second_node_is_known_by_its_global_rank(monkeypatch: pyt
         "torch.distributed.init_process_group", lambda backend, timeout: joined.append(backend)
     )
     world = connect(cpu=True)
-    assert (world.rank, world.size, world.local_rank) == (5, 8, 1)
+    assert (world.rank, world.size) == (5, 8)
     assert world.share(16) == (10, 12)
     assert not world.first
     assert joined == ["gloo"]
@@ -189,7 +173,7 @@ def test_alone_gathers_nothing_and_counts_itself() -> None:
     assert losses.cocondenser(rows, everyone, start).loss.requires_grad
 
 
-def trained(world: World, folder: Path, divide: bool) -> dict[str, Any]:
+def trained(world: World, folder: Path) -> dict[str, Any]:
     """A run of six steps that breaks off in the fifth and is taken up again."""
     for broken in (True, False):
 
@@ -199,15 +183,13 @@ def trained(world: World, folder: Path, divide: bool) -> dict[str, Any]:
             return world.slice(spans(9, step=step))
 
         objective = Toy()
-        loop = LoopConfig(steps=6, chunk_tokens=27, shard=divide, workers=0, checkpoint_every=3)
+        loop = LoopConfig(steps=6, chunk_tokens=27, workers=0, checkpoint_every=3)
         with pytest.raises(OSError) if broken else nullcontext():
             train(objective, batches, folder, loop=loop, optim=ASAMConfig(lr=0.01, rho=0.1), world=world)
-    return {name: whole(x).detach() for name, x in objective.state_dict().items()}
+    return {name: x.detach() for name, x in objective.state_dict().items()}
 
 
-def test_processes_sharded_processes_and_one_process_end_with_the_same_weights(folder: Path) -> None:
-    alone = trained(ALONE, folder / "alone", False)
-    for divide in (False, True):
-        place = folder / f"divide-{divide}"
-        for found in together(trained, 2, place, place / "run", divide):
-            torch.testing.assert_close(found, alone, rtol=1e-8, atol=1e-8)
+def test_processes_and_one_process_end_with_the_same_weights(folder: Path) -> None:
+    alone = trained(ALONE, folder / "alone")
+    for found in together(trained, 2, folder / "two", folder / "two" / "run"):
+        torch.testing.assert_close(found, alone, rtol=1e-8, atol=1e-8)

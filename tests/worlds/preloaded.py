@@ -14,7 +14,6 @@ from liebig.stages import STAGES
 
 for name in (
     "torch._dynamo",
-    "torch.distributed.fsdp",
     "transformers.models.bert.modeling_bert",
     "liebig.builder.update",
     "tests.worlds.models",

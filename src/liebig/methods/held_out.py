@@ -164,8 +164,8 @@ def _batch_values(
     for chunk in batch.chunks(chunk_tokens):
         on_device = chunk.to(world.device)
         with autocast(world.device, dtype, cache=False):
-            result = objective(on_device, "represent")
-            fixed = objective(on_device, "constants")
+            result = objective.represent(on_device)
+            fixed = objective.constants(on_device)
         for name, term in result.terms.items():
             sums[name] = sums[name] + term if name in sums else term
         vectors += [] if result.vectors is None else [_full(result.vectors)]

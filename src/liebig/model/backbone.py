@@ -363,9 +363,7 @@ class Backbone(nn.Module):
         self, layers: Sequence[nn.Module], x_TD: Tensor, packed: Packed, wanted: frozenset[int]
     ) -> tuple[Tensor, dict[int, Tensor]]:
         route = self._route(packed)
-        # A sharded layer (FSDP) is whole only inside its own forward, which the plain stack calls.
-        sharded = bool(layers) and hasattr(layers[0], "unshard")
-        if sharded or "packed_offsets" not in route:
+        if "packed_offsets" not in route:
             return self.kind.run(self.body, layers, x_TD, packed, self._stack, route, wanted)
         forms = {lean_form(self.family, layer) for layer in layers}
         form = forms.pop() if len(forms) == 1 else None
@@ -394,9 +392,7 @@ class Backbone(nn.Module):
         half = attention.compute_dtype(device, self.dtype) in attention.HALF
         if device.type != "cuda" or not half or isinstance(self.kind, PaddedFamily) or not triton_is_here():
             return False
-        decoder = self.kind.decoder(self.model)
-        # A sharded weight (FSDP) is a tensor of another class until it is gathered.
-        return is_plain(decoder) and all(type(x) is nn.Parameter for x in decoder.parameters())
+        return is_plain(self.kind.decoder(self.model))
 
     def _check_head(self) -> None:
         if self.model.base_model is self.model:

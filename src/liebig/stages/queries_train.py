@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from liebig.base.config import Config, InputPath, ModelPath
 from liebig.base.pipeline import Stage
@@ -122,12 +122,6 @@ class QueriesTrainConfig(Config):
     def seed(self) -> int:
         """Every random number follows from it."""
         return self.loop.seed
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> QueriesTrainConfig:
-        if self.loop.shard:
-            raise ValueError("a generator cannot be sharded over processes: set loop.shard = false")
-        return self
 
 
 LIMIT, HELD_OUT = 21, 22  # numbers of random streams

@@ -103,14 +103,8 @@ class Batch:
 
     def chunks(self, budget: int | None) -> list[Batch]:
         """The batch in pieces of whole examples and at most `budget` tokens each (None: one piece)."""
-        return [self] if budget is None else self._pieces(cuts(self.costs, budget))
-
-    def split(self, pieces: int) -> list[Batch]:
-        """The batch in exactly this many pieces of whole examples, as equal in tokens as their order allows."""
-        return self._pieces(_ranges(_even(np.cumsum(self.costs), pieces)))
-
-    def _pieces(self, ranges: Sequence[tuple[int, int]]) -> list[Batch]:
-        return [self] if len(ranges) == 1 else [self.slice(a, b) for a, b in ranges]
+        ranges = [] if budget is None else cuts(self.costs, budget)
+        return [self.slice(a, b) for a, b in ranges] if len(ranges) > 1 else [self]
 
 
 def cuts(costs: NDArray[np.int64], budget: int) -> list[tuple[int, int]]:

@@ -28,7 +28,6 @@ from torch import Tensor, nn
 
 from liebig.base.errors import CorruptError, TrainingError, WorkspaceError
 from liebig.base.workspace import atomic_write, hash_file, sync
-from liebig.train.distributed import fill, whole
 from liebig.train.stopping import Best
 
 STATE, BEST, PREFIX = "state.json", "best.json", "step-"
@@ -228,9 +227,9 @@ def take_module(module: nn.Module) -> dict[str, Tensor]:
     seen: dict[tuple[int, tuple[int, ...]], Tensor] = {}
     tensors = {}
     for name, value in module.state_dict().items():
-        place = (value.data_ptr() if not hasattr(value, "full_tensor") else id(value), tuple(value.shape))
+        place = (value.data_ptr(), tuple(value.shape))
         if place not in seen or not value.numel():
-            seen[place] = _copy(whole(value))
+            seen[place] = _copy(value)
         tensors[name] = seen[place]
     return tensors
 
@@ -247,22 +246,21 @@ def put_module(module: nn.Module, tensors: Mapping[str, Tensor], file: Path | No
             fix="use the recipe it was made with",
         )
     for name, value in own.items():
-        fill(value, tensors[name])
+        value.copy_(tensors[name])
 
 
 def take_optimiser(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Whole copies in host memory of the moments of each parameter, as `number.name`."""
+    """Copies in host memory of the moments of each parameter, as `number.name`."""
     state = optimiser.state_dict()["state"]
-    return {f"{i}.{name}": _copy(whole(x)) for i, inner in state.items() for name, x in inner.items()}
+    return {f"{i}.{name}": _copy(x) for i, inner in state.items() for name, x in inner.items()}
 
 
 def put_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Take up stored moments."""
-    parameters = [p for group in optimiser.param_groups for p in group["params"]]
     state: dict[int, dict[str, Any]] = {}
     for key, value in tensors.items():
         number, name = key.split(".", 1)
-        state.setdefault(int(number), {})[name] = _placed(value, parameters[int(number)])
+        state.setdefault(int(number), {})[name] = value
     groups = optimiser.state_dict()["param_groups"]
     optimiser.load_state_dict({"state": state, "param_groups": groups})
 
@@ -278,15 +276,6 @@ def load_checkpoint(objective: nn.Module, folder: Path, which: str = "best") -> 
     snapshot = read(checkpoints.path(step))
     put_module(objective, snapshot.tensors["objective"], checkpoints.path(step))
     return step
-
-
-def _placed(value: Tensor, parameter: Any) -> Tensor:
-    """A moment where its parameter lives: sharded alike, or just as it is."""
-    if not hasattr(parameter, "device_mesh") or value.shape != parameter.shape:
-        return value
-    like = torch.zeros_like(parameter, dtype=value.dtype)
-    fill(like, value)
-    return like
 
 
 def _copy(x: Tensor) -> Tensor:

@@ -5,10 +5,6 @@ summed. Vectors are gathered once; each process differentiates its own rows of t
 the gradients that land on others' vectors are summed back to their owners. That is the exact gradient of the
 global mean for any number of processes, up to the dropout that each draws. Ranks are global ranks, so several
 nodes need no special handling.
-
-Models too large for one process are divided over all of them (FSDP2). Every layer of a list of layers is sharded by
-itself and the rest with the objective. Gradients are summed, not averaged, because each process already holds its
-share of the global mean, and only with the last chunk. FSDP2 is imported when it is used; it costs over a second.
 """
 
 from __future__ import annotations
@@ -47,7 +43,6 @@ class World:
 
     rank: int = 0
     size: int = 1
-    local_rank: int = 0
     device: torch.device = CPU
 
     @property
@@ -172,7 +167,7 @@ def connect(*, cpu: bool = False, minutes: float = 30) -> World:
     if not dist.is_initialized():
         backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
         dist.init_process_group(backend, timeout=timedelta(minutes=minutes))
-    return World(dist.get_rank(), dist.get_world_size(), local, device)
+    return World(dist.get_rank(), dist.get_world_size(), device)
 
 
 def disconnect() -> None:
@@ -190,65 +185,6 @@ def joined(*, cpu: bool = False) -> Iterator[World]:
         world.barrier()
     finally:
         disconnect()
-
-
-TRAINED = 16  # bytes of a trained number: weight, gradient and two moments in float32
-
-
-def shard(objective: nn.Module, world: World) -> None:
-    """Divide the objective over all processes, layer by layer. Call it before the optimiser is built."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import FSDPModule, fully_shard
-
-    mesh = init_device_mesh(world.device.type, (world.size,))
-    for module in list(objective.modules()):
-        if isinstance(module, nn.ModuleList):
-            for layer in module:
-                fully_shard(layer, mesh=mesh)
-    fully_shard(objective, mesh=mesh)
-    for module in objective.modules():
-        if isinstance(module, FSDPModule):
-            module.set_gradient_divide_factor(1.0)
-            module.set_force_sum_reduction_for_comms(True)
-
-
-def too_large(objective: nn.Module, world: World) -> bool:
-    """Whether whole copies would take more than half of some process's GPU, so that FSDP pays. (A meeting point.)"""
-    need = sum(x.numel() * (TRAINED if x.requires_grad else 4) for x in objective.parameters())
-    return world.smallest(device_memory(world.device)) < 2 * need
-
-
-def device_memory(device: torch.device) -> int:
-    """Bytes of a GPU; a machine's own memory is shared by its processes, and never said to be too small."""
-    return int(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else 1 << 62
-
-
-def sharded(objective: nn.Module) -> bool:
-    """Is the objective divided? Then it sums its gradients over processes on its own."""
-    return hasattr(objective, "set_requires_gradient_sync")
-
-
-def synchronise(objective: Any, last: bool) -> None:
-    """Let a sharded objective reduce its gradients with the coming backward pass only if it is the last."""
-    if sharded(objective):
-        objective.set_requires_gradient_sync(last)
-        objective.set_is_last_backward(last)
-
-
-def whole(x: Any) -> Tensor:
-    """The tensor itself, gathered from all processes where it is sharded (a meeting point of all)."""
-    full: Tensor = x.full_tensor() if hasattr(x, "full_tensor") else x
-    return full
-
-
-@torch.no_grad()
-def fill(x: Any, value: Tensor) -> None:
-    """Write a whole tensor into x, or this process's part of it where x is sharded."""
-    if hasattr(x, "device_mesh"):
-        from torch.distributed.tensor import distribute_tensor
-
-        value = distribute_tensor(value.to(x.device), x.device_mesh, x.placements, src_data_rank=None)
-    x.copy_(value)
 
 
 # Gradients of all processes, summed once after all chunks, and their one global norm.
@@ -316,11 +252,8 @@ def _land(work: Any, flat: Tensor, bucket: list[Tensor]) -> None:
 
 @torch.no_grad()
 def global_norm(tensors: Sequence[Tensor]) -> Tensor:
-    """One norm over all the tensors, as if they were one vector; sharded ones count whole."""
-    if not tensors:
-        return torch.zeros(())
-    norm = nn.utils.get_total_norm(tensors)
-    return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+    """One norm over all the tensors, as if they were one vector."""
+    return nn.utils.get_total_norm(tensors) if tensors else torch.zeros(())
 
 
 @torch.no_grad()

@@ -208,13 +208,11 @@ def find_budget(
     batch: Batch,
     world: World,
     reserve: int = 0,
-    *,
-    careful: bool = False,
 ) -> int:
     """A good chunk budget for this device, by trying: twice as many tokens while memory lasts, fastest wins.
 
-    `reserve`: bytes that will be needed later (optimiser state). Without a GPU a fixed number is right.
-    `careful` tries nothing that could run out of memory. Gradients are thrown away; no weight moves.
+    `reserve`: bytes that will be needed later (optimiser state). Without a GPU a fixed number is right. Gradients are
+    thrown away; no weight moves.
     """
     if world.device.type != "cuda":
         return CPU_TOKENS
@@ -227,7 +225,7 @@ def find_budget(
         if taken is None or world.any(used > room):
             break
         best = min(best, (taken, tokens))
-        if tokens >= whole or (careful and world.any(2 * used > room)):
+        if tokens >= whole:
             break
         tokens *= 2
     forget()  # graphs of budgets that were not chosen

@@ -40,7 +40,7 @@ from liebig.train.checkpoint import (
     take_module,
     take_optimiser,
 )
-from liebig.train.distributed import ALONE, World, shard, sharded, too_large
+from liebig.train.distributed import ALONE, World
 from liebig.train.guards import Budget, Watch, find_budget, fitting
 from liebig.train.log import Recorder, TrackerName
 from liebig.train.objective import Objective
@@ -118,13 +118,6 @@ class LoopConfig(Config):
         ),
     )
     compile: bool = Field(default=False, description="Compile the model with torch.compile")
-    shard: bool | None = Field(
-        default=None,
-        description=(
-            "Shard parameters over processes (FSDP) [default: if a full copy of the training state would take "
-            "more than half of a GPU's memory]"
-        ),
-    )
     trackers: tuple[TrackerName, ...] = Field(
         default=(), description="Where else the log goes: tensorboard, wandb, trackio"
     )
@@ -273,7 +266,7 @@ def train(
         except torch.OutOfMemoryError as error:
             raise TrainingError(
                 "out of memory: weights, gradients, optimiser state and evaluation do not fit",
-                fix="use a smaller model, or shard it over processes with shard = true",
+                fix="use a smaller model",
             ) from error
         finally:
             run.close(done)
@@ -335,8 +328,6 @@ class _Training:
             epochs,
         )
         objective.to(world.device).train()
-        if world.size > 1 and (too_large(objective, world) if loop.shard is None else loop.shard):
-            shard(objective, world)
         if loop.compile and world.device.type == "cuda":
             objective.compile()
         precision = choose(loop.precision, world.device)
@@ -526,15 +517,14 @@ class _Training:
         """Copy everything to host memory now, and write it in the background."""
         self.watch.settle()
         self.stored = self.step
-        if not self.world.first and not sharded(self.objective):
+        if not self.world.first:
             return
         tensors = {
             "objective": take_module(self.objective),
             "optimiser": take_optimiser(self.optimiser.adamw),
         }
-        if self.world.first:
-            self.recorder.sync()
-            self.checkpoints.save(Snapshot(self.step, tensors, self._facts()))
+        self.recorder.sync()
+        self.checkpoints.save(Snapshot(self.step, tensors, self._facts()))
 
     def _facts(self) -> dict[str, Any]:
         return {
@@ -594,7 +584,6 @@ class _Training:
                 batch,
                 self.world,
                 moments,
-                careful=sharded(self.objective),
             )
 
         total = make_plan(self.folder, length, self.loop.chunk_tokens, self.budget, find, self.world)

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor, nn
 
 from liebig.train.batch import Batch
 from liebig.train.distributed import World
-
-Part = Literal["represent", "vectors", "constants"]
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,3 @@ class Objective(nn.Module):
         """Compile what pays; by default every child module."""
         for child in self.children():
             child.compile(*args, **kwargs)
-
-    def forward(self, chunk: Batch, part: Part = "represent") -> Any:
-        """One entry for all that runs the model, so that sharded parameters are whole wherever it runs."""
-        return getattr(self, part)(chunk)

@@ -10,7 +10,7 @@ A command subclasses `TrainingStage` and writes the three steps in which trainin
     Finetuning.launch(config, folder)
 
 The shell does the rest: it joins the processes of torchrun, resumes an interrupted run, evaluates, goes back to the
-best weights, puts the parameters of a sharded model together, and removes the cache of tokenised texts at the end.
+best weights, and removes the cache of tokenised texts at the end.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from liebig.base.machine import computing_threads
 from liebig.base.progress import say
 from liebig.base.workspace import Folder
 from liebig.train.batch import Batches
-from liebig.train.checkpoint import load_checkpoint, put_module, take_module
-from liebig.train.distributed import World, joined, sharded
+from liebig.train.checkpoint import load_checkpoint
+from liebig.train.distributed import World, joined
 from liebig.train.loop import Epochs, LoopConfig, StepTime, Trained, time_steps, train
 from liebig.train.objective import Objective
 from liebig.train.optim import OptimConfig, ScheduleConfig
@@ -92,8 +92,7 @@ class TrainingStage(ABC, Generic[C, Obj]):
 
     @abstractmethod
     def start(self) -> Obj:
-        """The model before training. Called a second time to save a sharded model, so it must depend on nothing
-        but the recipe; whatever it keeps on `self` is replaced then."""
+        """The model before training: a function of the recipe."""
 
     @abstractmethod
     def data(self, objective: Obj) -> Data:
@@ -134,7 +133,8 @@ class TrainingStage(ABC, Generic[C, Obj]):
         if data.evaluate is not None and self.keeps_best:
             step = load_checkpoint(objective, self.folder)
             self.say(f"keeping the weights of step {step:,}, the best on {self.evaluated_on}")
-        self._save_whole(objective)
+        if self.world.first:
+            self.save(objective)
         self.world.barrier()
         if self.world.first:
             shutil.rmtree(self.cache, ignore_errors=True)
@@ -150,16 +150,6 @@ class TrainingStage(ABC, Generic[C, Obj]):
         return time_steps(
             objective, data.batches, self.folder, data.epochs, loop=loop, optim=self.config.optim
         )
-
-    def _save_whole(self, objective: Obj) -> None:
-        if sharded(objective):
-            # Gathering the parameters is a meeting point of all processes; the first one then needs a whole model.
-            parameters = take_module(objective)
-            if self.world.first:
-                objective = self.start()
-                put_module(objective, parameters)
-        if self.world.first:
-            self.save(objective)
 
     def say(self, text: str) -> None:
         """Tell the user something, once for all processes."""

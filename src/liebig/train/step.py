@@ -26,7 +26,7 @@ from liebig.base import machine
 from liebig.base.errors import TrainingError
 from liebig.base.rng import key
 from liebig.train.batch import Batch
-from liebig.train.distributed import ALONE, World, reduce_gradients, sharded, synchronise, trainable
+from liebig.train.distributed import ALONE, World, reduce_gradients, trainable
 from liebig.train.objective import Contrast, Objective, Represented
 from liebig.train.precision import autocast
 
@@ -69,7 +69,7 @@ def step(
     parameters = trainable(objective)
     for parameter in parameters:
         parameter.grad = None
-    pieces = _on_device(objective, batch, world, chunk_tokens)
+    pieces = [chunk.to(world.device, non_blocking=True) for chunk in batch.chunks(chunk_tokens)]
     mine = {**objective.counts(batch), "examples": batch.n, "tokens": batch.tokens}
     run = _Run(objective, pieces, world.counts(mine), world, dtype, scale, seed, constants)
     with forked(world.device):
@@ -78,18 +78,8 @@ def step(
             run.cached(whole)
         else:
             run.accumulated()
-    if not sharded(objective):
-        reduce_gradients(parameters, world)
+    reduce_gradients(parameters, world)
     return run.result(diagnose)
-
-
-def _on_device(objective: Objective, batch: Batch, world: World, chunk_tokens: int | None) -> list[Batch]:
-    """The chunks. Sharded processes run the model together, so they agree on how often."""
-    chunks = batch.chunks(chunk_tokens)
-    if sharded(objective):
-        pieces = min(world.largest(len(chunks)), world.smallest(batch.n))
-        chunks = chunks if len(chunks) == pieces else batch.split(pieces)
-    return [chunk.to(world.device, non_blocking=True) for chunk in chunks]
 
 
 @dataclass
@@ -110,31 +100,31 @@ class _Run:
 
     def accumulated(self) -> None:
         """No contrast: each chunk's own terms, one after the other."""
-        with _agreed(self.world, sharded(self.objective)):
+        with _agreed(self.world):
             for i in range(len(self.pieces)):
                 represented = self._represent(i)
                 if represented.vectors is not None:
                     self.seen.append(_full(represented.vectors.detach()))
-                self._backward(i, represented, None, last=i == len(self.pieces) - 1)
+                self._backward(i, represented, None)
 
     def cached(self, whole: Batch) -> None:
         """The three passes of the module's docstring."""
         last = len(self.pieces) - 1
-        with _agreed(self.world, sharded(self.objective)):
+        with _agreed(self.world):
             kept = self._first_pass(last)
         cache = self._contrast(whole)
-        with _agreed(self.world, sharded(self.objective)):
-            self._backward(last, kept, cache[last], last=last == 0)
+        with _agreed(self.world):
+            self._backward(last, kept, cache[last])
             del kept
             for i in range(last):
-                self._backward(i, self._represent(i), cache[i], last=i == last - 1)
+                self._backward(i, self._represent(i), cache[i])
 
     def _first_pass(self, last: int) -> Represented:
         fixed = []
         for i in range(last + 1):
             if i < last:
                 with self._running(i, "vectors"), torch.no_grad():
-                    vectors = self.objective(self.pieces[i], "vectors")
+                    vectors = self.objective.vectors(self.pieces[i])
             else:
                 kept = self._represent(i)
                 assert kept.vectors is not None, "a contrastive objective returns vectors"
@@ -142,7 +132,7 @@ class _Run:
             self.seen.append(_full(vectors))
             if self.constants is None:
                 with self._running(i, "constants"), torch.no_grad():
-                    fixed.append(self.objective(self.pieces[i], "constants"))
+                    fixed.append(self.objective.constants(self.pieces[i]))
         rows = [_full(x) for x in fixed if x is not None]
         self.constants = torch.cat(rows) if rows else self.constants
         return kept
@@ -165,10 +155,9 @@ class _Run:
 
     def _represent(self, i: int) -> Represented:
         with self._running(i, "represent"):
-            represented: Represented = self.objective(self.pieces[i], "represent")
-        return represented
+            return self.objective.represent(self.pieces[i])
 
-    def _backward(self, i: int, represented: Represented, cache: Tensor | None, *, last: bool) -> None:
+    def _backward(self, i: int, represented: Represented, cache: Tensor | None) -> None:
         parts = []
         for name, term in represented.terms.items():
             mean = term / max(1, self.counts[name])
@@ -181,7 +170,6 @@ class _Run:
             parts.append((vectors * cache).sum())
             self._replayed(vectors.detach(), self.seen[i])
         if parts:
-            synchronise(self.objective, last)
             torch.stack(parts).sum().backward()
 
     def _replayed(self, again: Tensor, before: Tensor) -> None:
@@ -264,18 +252,10 @@ def _noticed() -> Iterator[list[bool]]:
 
 
 @contextmanager
-def _agreed(world: World, divided: bool) -> Iterator[None]:
-    """Out of memory in one process is out of memory in all, so that none waits for a sum that never comes.
-
-    Processes that share parameters meet in every layer, where the others now wait: there is no way back.
-    """
+def _agreed(world: World) -> Iterator[None]:
+    """Out of memory in one process is out of memory in all, so that none waits for a sum that never comes."""
     with _noticed() as full:
         yield
-    if full and divided and world.size > 1:
-        raise TrainingError(
-            "a chunk does not fit in memory, and sharded processes cannot retry with a smaller one",
-            fix="use fewer chunk_tokens",
-        )
     if world.any(bool(full)):
         raise OutOfMemory
 
