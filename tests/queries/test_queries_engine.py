@@ -52,7 +52,8 @@ def test_queries_do_not_depend_on_the_batch(generator, method):
 
 
 @pytest.mark.parametrize("method", METHODS[:3], ids=["sampled", "greedy", "beams"])
-def test_our_decoders_write_what_transformers_decoder_writes(generator, method):
+def test_our_decoder_writes_what_transformers_decoder_writes(t5, method):
+    generator = Generator.load(t5)
     assert type(generator.decoder) is not PlainDecoder
     assert written(generator, method, 200) == written(generator, method, 200, plain=True)
 

@@ -44,9 +44,9 @@ from liebig.train.batch import Batch, Side
 from liebig.train.distributed import World
 from liebig.train.objective import Objective, Represented
 
-# One step of a decoder: T5's and BERT's from their own weights, any other seq2seq model's through transformers.
+# One step of a decoder: T5's from its own weights, any other seq2seq model's through transformers.
 #
-# Our own decoders give the same numbers as those of transformers. The rows' new tokens go through all layers
+# Our own decoder gives the same numbers as that of transformers. The rows' new tokens go through all layers
 # together; queries, keys and values of a layer come from one product, and so do the two halves of a gated
 # feed-forward part. Keys and values of a passage are shared by all of its queries. Cost: the weights' products with N
 # rows, and a pass over the keys and values that are kept.
@@ -121,12 +121,12 @@ class T5Decoder:
         self, x_ND: Tensor, layer: T5Layer, number: int, position: int, cache: Cache, bias: Tensor
     ) -> Tensor:
         q, k, v = F.linear(x_ND, layer.qkv).unflatten(1, (3, self.heads, self.width)).unbind(1)
-        out = attend_own(q, *cache.put(number, position, k, v), bias, 1.0)
+        out = attend_own(q, *cache.put(number, position, k, v), bias)
         return F.linear(out.flatten(1), layer.own_out)
 
     def _cross(self, x_ND: Tensor, layer: T5Layer, number: int, memory: Memory, rows: Rows) -> Tensor:
         q = F.linear(x_ND, layer.query).unflatten(1, (self.heads, self.width))
-        return F.linear(attend_passage(q, memory, number, rows, 1.0).flatten(1), layer.cross_out)
+        return F.linear(attend_passage(q, memory, number, rows).flatten(1), layer.cross_out)
 
     def _forward(self, x_ND: Tensor, layer: T5Layer) -> Tensor:
         x = F.linear(x_ND, layer.wi)
@@ -169,98 +169,6 @@ def buckets(length: int, n: int, max_distance: int) -> Tensor:
     return torch.tensor(numbers)
 
 
-@dataclass(frozen=True, eq=False)
-class JoinedLinear:
-    """Several linear maps of one input as one."""
-
-    weight: Tensor
-    bias: Tensor
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)
-
-
-@dataclass(frozen=True, eq=False)
-class BertLayer:
-    """A layer's own modules, with joined maps."""
-
-    qkv: JoinedLinear
-    query: Any
-    keys_values: JoinedLinear
-    module: Any
-
-
-class BertDecoder:
-    """The BERT decoder of `generator.from_encoder`: absolute positions, a LayerNorm after each part.
-
-    The model must not change while this is used.
-    """
-
-    def __init__(self, model: Any) -> None:
-        self.decoder = model.decoder
-        self.body = model.decoder.bert
-        config = model.decoder.config
-        self.heads, self.width = (
-            config.num_attention_heads,
-            config.hidden_size // config.num_attention_heads,
-        )
-        self.project = getattr(model, "enc_to_dec_proj", None)
-        self.layers = [_bert_layer(layer) for layer in self.body.encoder.layer]
-        self.scale = self.width**-0.5
-
-    def remember(self, states_PLD: Tensor, lengths_P: Tensor) -> Memory:
-        """Keys and values of the passages, layer by layer."""
-        if self.project is not None:
-            states_PLD = self.project(states_PLD)
-        keys, values = [], []
-        for layer in self.layers:
-            both = layer.keys_values(states_PLD).unflatten(2, (2, self.heads, self.width))
-            k, v = both.permute(2, 0, 3, 1, 4).contiguous().unbind(0)
-            keys.append(k)
-            values.append(v)
-        return Memory(keys, values, passage_mask(lengths_P, states_PLD.shape[1], states_PLD.dtype))
-
-    def begin(self, rows: int, length: int) -> Cache:
-        """A cache for `rows` rows of at most `length` tokens."""
-        weight = self.body.embeddings.word_embeddings.weight.detach()
-        return Cache(len(self.layers), rows, self.heads, self.width, weight)
-
-    def step(self, tokens_N: Tensor, position: int, memory: Memory, cache: Cache, rows: Rows) -> Tensor:
-        """Scores of the tokens that follow, N x V."""
-        x = self._embed(tokens_N, position)
-        for number, layer in enumerate(self.layers):
-            own, cross = layer.module.attention, layer.module.crossattention
-            q, k, v = layer.qkv(x).unflatten(1, (3, self.heads, self.width)).unbind(1)
-            out = attend_own(q, *cache.put(number, position, k, v), None, self.scale)
-            x = own.output(out.flatten(1), x)
-            q = layer.query(x).unflatten(1, (self.heads, self.width))
-            out = attend_passage(q, memory, number, rows, self.scale)
-            x = cross.output(out.flatten(1), x)
-            x = layer.module.output(layer.module.intermediate(x), x)
-        scores: Tensor = self.decoder.cls(x)
-        return scores
-
-    def _embed(self, tokens_N: Tensor, position: int) -> Tensor:
-        table = self.body.embeddings
-        x = table.word_embeddings(tokens_N) + table.position_embeddings.weight[position]
-        normed: Tensor = table.LayerNorm(x + table.token_type_embeddings.weight[0])
-        return normed
-
-
-def _bert_layer(module: Any) -> BertLayer:
-    own, cross = module.attention.self, module.crossattention.self
-    return BertLayer(
-        _bert_joined(own.query, own.key, own.value), cross.query, _bert_joined(cross.key, cross.value), module
-    )
-
-
-def _bert_joined(*linears: Any) -> JoinedLinear:
-    return JoinedLinear(
-        torch.cat([part.weight.detach() for part in linears]),
-        torch.cat([part.bias.detach() for part in linears]),
-    )
-
-
 @dataclass(eq=False)
 class States:
     """The encoder's output of the passages."""
@@ -292,9 +200,9 @@ class OwnCache:
 
 
 class PlainDecoder:
-    """transformers' own decoder and cache, for BART, Pegasus and every other seq2seq model.
+    """transformers' own decoder and cache, for BART, BERT and every other seq2seq model.
 
-    The passage's states are repeated for each of its queries, so it is slower than our own decoders.
+    The passage's states are repeated for each of its queries, so it is slower than our own decoder.
     """
 
     def __init__(self, model: Any) -> None:
@@ -387,11 +295,8 @@ class Generator:
     @property
     def decoder(self) -> Decoder:
         """Our own decoder where there is one for the family, else transformers'."""
-        if self.model.config.model_type in T5_FAMILIES:
-            return T5Decoder(self.model)
-        if _is_bert(self.model):
-            return BertDecoder(self.model)
-        return PlainDecoder(self.model)
+        is_t5 = self.model.config.model_type in T5_FAMILIES
+        return T5Decoder(self.model) if is_t5 else PlainDecoder(self.model)
 
     def sources(self, passages: Sequence[Passage]) -> list[list[int]]:
         """Passages as the encoder takes them; what is too long is cut, special tokens are kept."""
@@ -439,11 +344,6 @@ def load_seq2seq(folder: Path) -> Any:
     if missing:
         raise ModelError(f"{len(missing)} weights are missing, the first is {min(missing)!r}", file=folder)
     return model.eval()
-
-
-def _is_bert(model: Any) -> bool:
-    config = model.config
-    return config.model_type == "encoder-decoder" and config.decoder.model_type == "bert"
 
 
 FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "electra")

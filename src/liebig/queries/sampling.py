@@ -169,24 +169,22 @@ class Cache:
         return torch.cat((x, torch.empty_like(x)), dim=2)
 
 
-def attend_own(q_NHE: Tensor, k_NHTE: Tensor, v_NHTE: Tensor, bias_HT: Tensor | None, scale: float) -> Tensor:
-    """Attention of one new token of each row to the row's own tokens, N x H x E."""
+def attend_own(q_NHE: Tensor, k_NHTE: Tensor, v_NHTE: Tensor, bias_HT: Tensor) -> Tensor:
+    """Attention of one new token of each row to the row's own tokens, N x H x E; T5 does not scale scores."""
     most = PRODUCTS // q_NHE.shape[1]
     if len(q_NHE) > most:
         parts = zip(*(x.split(most) for x in (q_NHE, k_NHTE, v_NHTE)))
-        return torch.cat([attend_own(q, k, v, bias_HT, scale) for q, k, v in parts])
-    scores = (k_NHTE @ q_NHE[..., None])[..., 0].float() * scale
-    if bias_HT is not None:
-        scores = scores + bias_HT
+        return torch.cat([attend_own(q, k, v, bias_HT) for q, k, v in parts])
+    scores = (k_NHTE @ q_NHE[..., None])[..., 0].float() + bias_HT
     shares = scores.softmax(dim=-1).to(v_NHTE.dtype)
     return (shares[:, :, None] @ v_NHTE)[:, :, 0]
 
 
-def attend_passage(q_NHE: Tensor, memory: Memory, layer: int, rows: Rows, scale: float) -> Tensor:
+def attend_passage(q_NHE: Tensor, memory: Memory, layer: int, rows: Rows) -> Tensor:
     """Attention of the rows to their passages: the C queries of a passage read its keys and values once."""
     q_PHCE = rows.grid(q_NHE)
     k, v = memory.keys[layer], memory.values[layer]
-    return rows.flat(F.scaled_dot_product_attention(q_PHCE, k, v, attn_mask=memory.mask, scale=scale))
+    return rows.flat(F.scaled_dot_product_attention(q_PHCE, k, v, attn_mask=memory.mask, scale=1.0))
 
 
 def passage_mask(lengths_P: Tensor, longest: int, dtype: torch.dtype) -> Tensor:
