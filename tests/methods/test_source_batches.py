@@ -24,7 +24,6 @@ def world(tmp_path_factory):
 
 SOURCES = {
     "spans": lambda s: SpanSource(s, 24),
-    "spans of tokens": lambda s: SpanSource(s, 24, sentences=False, kind="mixed"),
     "spans once": lambda s: SpanSource(s, 60, once=True),
     "crops": lambda s: CropSource(s, 48),
     "crops across": lambda s: CropSource(s, 48, across=True),

@@ -16,10 +16,10 @@ from torch.nn import functional as F
 
 from liebig.losses.mlm import MaskedLoss, mlm
 from liebig.model import attention
-from liebig.model.backbone import Backbone, own_states
+from liebig.model.backbone import Backbone
 from liebig.model.kernels import lean, plain
 from liebig.model.packed import Packed
-from tests.worlds.models import PACKED, random_row, tiny
+from tests.worlds.models import PACKED, own_states, random_row, tiny
 
 ROWS = [(3, 5, 9), (20, 1, 7, 8), (2, 2, 2, 2, 2), (64, 64, 64), (33, 4)]
 

@@ -12,12 +12,12 @@ from torch._dynamo.utils import counters
 
 from liebig.losses.mlm import MaskedLoss, mlm
 from liebig.model import attention
-from liebig.model.backbone import Backbone, own_states
+from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
 from liebig.model.pooling import POOLINGS, pool
 from liebig.vectors.topk import topk
-from tests.worlds.models import PACKED, TEXTS, VOCAB, tiny, tokenizer
+from tests.worlds.models import PACKED, TEXTS, VOCAB, own_states, tiny, tokenizer
 
 pytestmark = pytest.mark.gpu
 LENGTHS = (40, 1, 128, 17, 300, 64, 5, 90)

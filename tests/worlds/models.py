@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from liebig.model.backbone import Backbone
+from liebig.model.backbone import Backbone, own_attention, padded_inputs
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
 from liebig.text.tokenizer import Tokenizer
@@ -27,6 +29,14 @@ TEXTS = [
     "",
     "queries are short",
 ]
+
+
+def own_states(model: Any, packed: Packed) -> Tensor:
+    """Last states of the model's own padded forward, put back on the row, T x D."""
+    inputs = padded_inputs(packed, getattr(model.config, "pad_token_id", None) or 0)
+    with own_attention(model, "sdpa" if model._supports_sdpa else "eager"):
+        states_BLD = model.base_model(**inputs).last_hidden_state
+    return states_BLD[inputs["attention_mask"].bool()]
 
 
 def tiny(family: str, layers: int = 4, dropout: float = 0.0, seed: int = 0, **sizes: int) -> Backbone:

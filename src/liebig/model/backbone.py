@@ -3,9 +3,8 @@
 Embeddings, layers and masked-LM head are the model's own modules; attention runs per sequence through
 `attention.py`. Families that do not follow transformers' attention interface run padded, and `describe` says so.
 Layers run by Hugging Face's own forward or by a lean form with the same numbers; compiled functions are made for any
-number of tokens and shared by all layers of one shape. `own_states` and `own_attentions` are the model's own padded
-forward, against which packed runs are checked. Cost: what the encoder's matrix products cost on real tokens; nothing is
-spent on padding.
+number of tokens and shared by all layers of one shape. `own_attentions` is the model's own padded forward. Cost: what
+the encoder's matrix products cost on real tokens; nothing is spent on padding.
 
 T packed tokens, B sequences, L longest length, D width, V vocabulary, M masked positions, H heads.
 """
@@ -88,14 +87,6 @@ def padded_inputs(packed: Packed, pad: int) -> dict[str, Tensor]:
     return inputs
 
 
-def own_states(model: Any, packed: Packed) -> Tensor:
-    """Last states of the model's own padded forward, put back on the row, T x D."""
-    inputs = padded_inputs(packed, getattr(model.config, "pad_token_id", None) or 0)
-    with own_attention(model, "sdpa" if model._supports_sdpa else "eager"):
-        states_BLD = model.base_model(**inputs).last_hidden_state
-    return states_BLD[inputs["attention_mask"].bool()]
-
-
 def own_attentions(model: Any, packed: Packed) -> list[Tensor]:
     """Attention probabilities of each sequence from the model's own forward, layers x H x L x L."""
     inputs = padded_inputs(packed, getattr(model.config, "pad_token_id", None) or 0)
@@ -114,26 +105,6 @@ def own_attention(model: Any, name: str) -> Iterator[None]:
         yield
     finally:
         model.config._attn_implementation = before
-
-
-@torch.no_grad()
-def packing_error(backbone: Any, lengths: tuple[int, ...] = (7, 1, 19, 7, 12), seed: int = 0) -> float:
-    """Largest difference between the backbone on a random packed row and its own padded forward.
-
-    The numeric self-check of a family: rounding error where it may be trusted, 1e-3 and more where not.
-    """
-    random = torch.Generator().manual_seed(seed)
-    room = min(backbone.max_positions, max(lengths))
-    low = 5 if backbone.vocab_size > 10 else 0
-    lists = [
-        torch.randint(low, backbone.vocab_size, (min(n, room),), generator=random).tolist() for n in lengths
-    ]
-    packed = Packed.from_lists(lists).to(backbone.body.device)
-    was_training = backbone.training
-    backbone.eval()
-    error = (backbone(packed).last - own_states(backbone.model, packed)).abs().max()
-    backbone.train(was_training)
-    return float(error)
 
 
 @dataclass(frozen=True, eq=False)

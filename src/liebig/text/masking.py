@@ -135,97 +135,67 @@ def _replace(
                     row[p] = ordinary[below(key, 2 * (p - start) + 1, len(ordinary))]
 
 
-# Word noise (Contriever 3.1.2, "additional data augmentation"): each word, or each piece without a `continues` table
-# (as in Contriever's code), is hit with probability p under the key of its sequence. Special tokens are never hit.
-# Deletion keeps at least the word with the highest draw. Cost: about 5 ns per token.
+# Noise (Contriever 3.1.2, "additional data augmentation"): each piece of a word, as in Contriever's code, is hit with
+# probability p under the key of its sequence. Special tokens are never hit. Deletion keeps at least the piece with the
+# highest draw. Cost: about 5 ns per token.
 
-_NOISE_WORDS, _NOISE_PIECES = np.uint64(3), np.uint64(4)  # streams of a key, apart from those of masking
+_NOISE_HITS, _NOISE_PIECES = np.uint64(3), np.uint64(4)  # streams of a key, apart from those of masking
 
 
-def delete_words(
-    tokens: Ragged,
-    keys: NDArray[np.uint64],
-    special: NDArray[np.bool_],
-    p: float,
-    continues: NDArray[np.bool_] | None = None,
-) -> Ragged:
-    """The sequences without the words that were hit."""
-    hit = hit_words(tokens, keys, special, p, continues, spare_one=True)
+def delete_tokens(tokens: Ragged, keys: NDArray[np.uint64], special: NDArray[np.bool_], p: float) -> Ragged:
+    """The sequences without the tokens that were hit."""
+    hit = hit_tokens(tokens, keys, special, p, spare_one=True)
     return Ragged(tokens.values.astype(np.int64)[~hit], offsets_of(~hit)[tokens.offsets])
 
 
-def replace_words(
-    tokens: Ragged,
-    keys: NDArray[np.uint64],
-    special: NDArray[np.bool_],
-    p: float,
-    continues: NDArray[np.bool_] | None = None,
-) -> Ragged:
-    """Every piece that was hit becomes a random ordinary token."""
+def replace_tokens(tokens: Ragged, keys: NDArray[np.uint64], special: NDArray[np.bool_], p: float) -> Ragged:
+    """Every token that was hit becomes a random ordinary one."""
     row = tokens.values.astype(np.int64)
-    hit = hit_words(tokens, keys, special, p, continues)
+    hit = hit_tokens(tokens, keys, special, p)
     _replace_hit(row, tokens.offsets, keys, hit, np.flatnonzero(~special))
     return Ragged(row, tokens.offsets)
 
 
-def hide_words(
-    tokens: Ragged,
-    keys: NDArray[np.uint64],
-    special: NDArray[np.bool_],
-    p: float,
-    mask_id: int,
-    continues: NDArray[np.bool_] | None = None,
+def hide_tokens(
+    tokens: Ragged, keys: NDArray[np.uint64], special: NDArray[np.bool_], p: float, mask_id: int
 ) -> Ragged:
-    """Every piece that was hit becomes [MASK]."""
-    hit = hit_words(tokens, keys, special, p, continues)
+    """Every token that was hit becomes [MASK]."""
+    hit = hit_tokens(tokens, keys, special, p)
     return Ragged(np.where(hit, np.int64(mask_id), tokens.values.astype(np.int64)), tokens.offsets)
 
 
-def hit_words(
+def hit_tokens(
     tokens: Ragged,
     keys: NDArray[np.uint64],
     special: NDArray[np.bool_],
     p: float,
-    continues: NDArray[np.bool_] | None = None,
     spare_one: bool = False,
 ) -> NDArray[np.bool_]:
-    """Which tokens are hit: all pieces of a word or none."""
+    """Which tokens are hit."""
     assert 0 <= p <= 1, "a probability"
     assert len(keys) == len(tokens), "one key for each sequence"
     assert keys.dtype == np.uint64, "keys are uint64"
-    joined = np.zeros(len(special), dtype=np.bool_) if continues is None else continues
     hit = np.zeros(len(tokens.values), dtype=np.bool_)
-    _hit(tokens.values, tokens.offsets, keys, joined, special, p, spare_one, hit)
+    _hit(tokens.values, tokens.offsets, keys, special, p, spare_one, hit)
     return hit
 
 
 @njit(nogil=True, cache=True)
-def _hit(
-    row: Any, offsets: Any, keys: Any, continues: Any, special: Any, p: float, spare_one: bool, hit: Any
-) -> None:
+def _hit(row: Any, offsets: Any, keys: Any, special: Any, p: float, spare_one: bool, hit: Any) -> None:
     for b in range(len(keys)):
-        key = mix(keys[b], _NOISE_WORDS)
-        word, inside, draw = 0, False, 0.0
-        highest, best, all_hit = -1.0, 0, True
+        key = mix(keys[b], _NOISE_HITS)
+        number, highest, best, all_hit = 0, -1.0, 0, True
         for t in range(offsets[b], offsets[b + 1]):
-            piece = row[t]
-            if special[piece]:
-                inside = False
+            if special[row[t]]:
                 continue
-            if not (inside and continues[piece]):
-                draw = uniform(key, word)
-                word += 1
-                if draw > highest:
-                    highest, best = draw, t
-            inside = True
+            draw = uniform(key, number)
+            number += 1
+            if draw > highest:
+                highest, best = draw, t
             hit[t] = draw < p
             all_hit = all_hit and hit[t]
-        if spare_one and word > 0 and all_hit:
+        if spare_one and number > 0 and all_hit:
             hit[best] = False
-            t = best + 1
-            while t < offsets[b + 1] and continues[row[t]] and not special[row[t]]:
-                hit[t] = False
-                t += 1
 
 
 @njit(nogil=True, cache=True)

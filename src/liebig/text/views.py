@@ -29,29 +29,6 @@ _RANDOM, _NEARBY, _OVERLAP, _WINDOW, _MIXED = range(5)
 _SWAP, _KIND, _LENGTH, _PLACE, _OTHER, _SHARE = range(6)  # the numbered draws of a key
 
 
-def two_spans(
-    starts: NDArray[Any],
-    ends: NDArray[Any],
-    keys: NDArray[np.uint64],
-    longest: int,
-    kind: Kind = "random",
-    short: float = 0.0,
-    shortest: int = 1,
-    window: int = 12_800,
-) -> Positions:
-    """Two spans of each document tokens[starts[i]:ends[i]], of `longest` tokens where the document allows it.
-
-    `random`: uniform over all pairs that do not overlap. `nearby`: one directly after the other. `overlap`: they
-    share 1 token to half of the smaller. `window`: at most `window` tokens between them. `mixed`: one of the last
-    three, CoT-MAE's contexts. Either may come first. With probability `short` a length is drawn from shortest …
-    longest instead. Documents of fewer tokens than two spans need give two smaller ones; two tokens suffice.
-    """
-    assert (ends - starts >= 2).all(), "two spans need two tokens"
-    spans = np.empty((len(keys), 2, 2), dtype=np.int64)
-    _two_spans(starts, ends, keys, longest, _KINDS[kind], short, shortest, window, spans)
-    return spans
-
-
 def two_sentence_spans(
     sentences: NDArray[Any],
     first: NDArray[Any],
@@ -60,23 +37,21 @@ def two_sentence_spans(
     longest: int,
     kind: Kind = "random",
     short: float = 0.0,
-    shortest: int = 1,
     window: int = 100,
 ) -> Positions:
-    """The same with spans of whole sentences: document i is the sentences first[i] … last[i]-1.
+    """Two spans of whole sentences of each document: document i is the sentences first[i] … last[i]-1.
 
     The document is packed into spans of at most `longest` tokens (each with probability `short` a smaller limit
-    of its own), and two are chosen; `window` counts spans. `overlap`: the second begins with the last sentences
-    of the first, at most half of them and fewer where the next sentence would not fit, and goes on; after the
-    last span there is nothing, so there it ends with its first sentences. A document of one span is halved.
+    of its own), and two are chosen. `random`: any two. `nearby`: neighbours. `window`: at most `window` spans apart.
+    `overlap`: the second begins with the last sentences of the first, at most half of them and fewer where the next
+    sentence would not fit, and goes on; after the last span there is nothing, so there it ends with its first
+    sentences. `mixed`: one of the last three, CoT-MAE's contexts. A document of one span is halved.
     """
     assert (sentences[last] - sentences[first] >= 2).all(), "two spans need two tokens"
     sentences = read_only(np.asarray(sentences))
     spans = np.empty((len(keys), 2, 2), dtype=np.int64)
     size = most_units(sentences, first, last, longest) + 1
-    _two_sentence_spans(
-        sentences, first, last, keys, longest, _KINDS[kind], short, shortest, window, size, spans
-    )
+    _two_sentence_spans(sentences, first, last, keys, longest, _KINDS[kind], short, window, size, spans)
     return spans
 
 
@@ -171,62 +146,16 @@ def _around(
 
 
 @njit(nogil=True, cache=True)
-def _two_spans(
-    starts: Any,
-    ends: Any,
-    keys: Any,
-    longest: int,
-    kind: int,
-    short: float,
-    shortest: int,
-    window: int,
-    spans: Any,
-) -> None:
-    for i in range(len(keys)):
-        key, n = keys[i], ends[i] - starts[i]
-        how = _how(key, kind)
-        a = _length(mix(key, _LENGTH), 0, longest, short, shortest)
-        b = _length(mix(key, _LENGTH), 1, longest, short, shortest)
-        a, b, gap = _fit(key, n, a, b, how, window)
-        free = n - a - b - gap
-        at = below(key, _PLACE, free + 1)
-        if how == _RANDOM:  # two of free + 2 places without order: a pair of starts, each as likely
-            x, y = below(key, _PLACE, free + 2), below(key, _OTHER, free + 1)
-            y += y >= x
-            at, gap = min(x, y), abs(x - y) - 1
-        one = starts[i] + at
-        two = one + a + gap
-        swap = below(key, _SWAP, 2)
-        spans[i, swap, 0], spans[i, swap, 1] = one, one + a
-        spans[i, 1 - swap, 0], spans[i, 1 - swap, 1] = two, two + b
-
-
-@njit(nogil=True, cache=True)
 def _how(key: Any, kind: int) -> int:
     return _NEARBY + below(key, _KIND, 3) if kind == _MIXED else kind
 
 
 @njit(nogil=True, cache=True)
-def _length(key: Any, i: int, longest: int, short: float, shortest: int) -> int:
-    """`longest`, or with probability `short` anything from shortest to longest."""
+def _length(key: Any, i: int, longest: int, short: float) -> int:
+    """`longest`, or with probability `short` anything from 1 to longest."""
     if uniform(key, 2 * i) < short:
-        return shortest + below(key, 2 * i + 1, longest - shortest + 1)
+        return 1 + below(key, 2 * i + 1, longest)
     return longest
-
-
-@njit(nogil=True, cache=True)
-def _fit(key: Any, n: int, a: int, b: int, how: int, window: int) -> Any:
-    """Lengths that fit a document of n tokens, and the gap between the spans (negative: what they share)."""
-    if how == _OVERLAP:
-        if a + b - max(1, min(a, b) // 2) > n:
-            a, b = min(a, max(1, 2 * n // 3)), min(b, max(1, 2 * n // 3))
-        least = max(1, a + b - n)
-        return a, b, -least - below(key, _SHARE, max(0, min(a, b) // 2 - least) + 1)
-    if a + b > n:
-        a = max(1, n * a // (a + b))
-        b = n - a
-    gap = below(key, _SHARE, min(window, n - a - b) + 1) if how == _WINDOW else 0
-    return a, b, gap
 
 
 @njit(nogil=True, cache=True)
@@ -238,7 +167,6 @@ def _two_sentence_spans(
     longest: int,
     kind: int,
     short: float,
-    shortest: int,
     window: int,
     size: int,
     spans: Any,
@@ -246,7 +174,7 @@ def _two_sentence_spans(
     units, cuts = np.empty(size, np.int64), np.empty(size, np.int64)
     for i in range(len(keys)):
         n = units_of(sentences, first[i], last[i], longest, units)
-        k = _cut(mix(keys[i], _LENGTH), units, n, longest, short, shortest, cuts)
+        k = _cut(mix(keys[i], _LENGTH), units, n, longest, short, cuts)
         one, two = spans[i, 0], spans[i, 1]
         if k == 1:
             _halve(units, n, one, two)
@@ -264,12 +192,12 @@ def _two_sentence_spans(
 
 
 @njit(nogil=True, cache=True)
-def _cut(key: Any, units: Any, n: int, longest: int, short: float, shortest: int, cuts: Any) -> int:
+def _cut(key: Any, units: Any, n: int, longest: int, short: float, cuts: Any) -> int:
     """Units packed into spans, each under its own limit; span k is units cuts[k] … cuts[k+1]. Returns how many."""
     k, i = 0, 0
     cuts[0] = 0
     while i < n:
-        limit = _length(key, k, longest, short, shortest)
+        limit = _length(key, k, longest, short)
         j = i + 1
         while j < n and units[j + 1] - units[i] <= limit:
             j += 1

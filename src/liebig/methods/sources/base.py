@@ -15,7 +15,7 @@ from liebig.base import rng
 from liebig.methods.base import PretrainRecipe, SingleSource, unset
 from liebig.methods.sources.token_rows import ExampleSource, TokenRow, documents_of
 from liebig.store import TokenStore
-from liebig.text.masking import delete_words, hide_words, replace_words
+from liebig.text.masking import delete_tokens, hide_tokens, replace_tokens
 from liebig.text.tokenizer import Tokenizer
 
 SHORT = 0.1  # share of blocks and spans with a shorter target length, as in the papers' data
@@ -38,7 +38,7 @@ class StoreSource(SingleSource):
 
 
 class Views(SingleSource):
-    """Changes made to every view after it was drawn, word by word (Contriever 3.1.2)."""
+    """Changes made to every view after it was drawn, token by token (Contriever 3.1.2)."""
 
     delete: float | None = Field(
         default=None, ge=0, lt=1, description="Probability that a token is deleted [default: the preset]."
@@ -77,11 +77,11 @@ class Noisy:
         row = self.source.draw(examples, epoch, seed)
         tokens, special = row.tokens, self.tokenizer.special
         if self.delete:
-            tokens = delete_words(tokens, row.keys, special, self.delete)
+            tokens = delete_tokens(tokens, row.keys, special, self.delete)
         if self.replace:
-            tokens = replace_words(tokens, _other(row, 1), special, self.replace)
+            tokens = replace_tokens(tokens, _other(row, 1), special, self.replace)
         if self.mask:
-            tokens = hide_words(tokens, _other(row, 2), special, self.mask, self.tokenizer.mask)
+            tokens = hide_tokens(tokens, _other(row, 2), special, self.mask, self.tokenizer.mask)
         return TokenRow(tokens, row.owner, row.keys)
 
     def documents(self, examples: NDArray[np.int64], epoch: int, seed: int) -> NDArray[np.int64]:

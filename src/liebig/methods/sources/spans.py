@@ -14,14 +14,13 @@ from liebig.methods.sources.document_table import DocumentTable
 from liebig.methods.sources.token_rows import (
     ExampleSource,
     Ints,
-    Keys,
     SpecialTokens,
     TokenRow,
     example_keys,
     packed,
 )
 from liebig.store import TokenStore
-from liebig.text.views import Kind, two_sentence_spans, two_spans
+from liebig.text.views import Kind, two_sentence_spans
 
 CHOICE: Kind = "random"
 
@@ -32,7 +31,6 @@ class SpanSource:
     `limit` counts tokens without the special ones. With probability `short` a span's limit is drawn from
     1..limit instead (10 % in the papers' data). A document of at most `limit` tokens has not two spans: it is
     skipped (`skipped` counts them), or with `once` gives the one span it is, so that `owner` shows it once.
-    `sentences=False` cuts anywhere instead of between sentences.
     """
 
     class Config(StoreSource):
@@ -72,11 +70,10 @@ class SpanSource:
         *,
         kind: Kind = CHOICE,
         short: float = SHORT,
-        sentences: bool = True,
         once: bool = False,
     ) -> None:
         self.store, self.limit, self.kind, self.short = store, limit, kind, short
-        self.sentences, self.once = sentences, once
+        self.once = once
         self._frame, self._table = (
             SpecialTokens.of(store.tokenizer),
             DocumentTable(store, 1 if once else limit + 1),
@@ -100,17 +97,12 @@ class SpanSource:
         starts, ends = self.store.sentences[first], self.store.sentences[last]
         double = ends - starts > self.limit
         spans = np.stack((starts, ends, starts, ends), axis=1).reshape(-1, 2, 2)
-        spans[double] = self._pairs(first[double], last[double], keys[double])
+        spans[double] = two_sentence_spans(
+            self.store.sentences, first[double], last[double], keys[double], self.limit, self.kind, self.short
+        )
         kept = np.stack((np.ones_like(double), double), axis=1).ravel()
         owner = np.repeat(np.arange(len(examples)), 2)[kept]
         return packed(self.store.tokens, spans.reshape(-1, 1, 2)[kept], self._frame, owner, keys)
-
-    def _pairs(self, first: Ints, last: Ints, keys: Keys) -> Ints:
-        """Two spans of each document, [document, span, (begin, end)]."""
-        sentences = self.store.sentences
-        if self.sentences:
-            return two_sentence_spans(sentences, first, last, keys, self.limit, self.kind, self.short)
-        return two_spans(sentences[first], sentences[last], keys, self.limit, self.kind, self.short)
 
     def documents(self, examples: Ints, epoch: int, seed: int) -> Ints:
         return self._table.find(examples).documents
