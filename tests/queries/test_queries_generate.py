@@ -229,5 +229,3 @@ def test_inspection_shows_folders_side_by_side_and_counts(collection, bm25, tmp_
 def test_methods_that_cannot_give_so_many_queries_are_refused(collection, t5):
     with pytest.raises(RecipeError, match="one query per passage"):
         recipe(collection, model(t5, method={"kind": "greedy"}))
-    with pytest.raises(RecipeError, match="3 beams cannot give 5"):
-        recipe(collection, model(t5, method={"kind": "beam", "beams": 3}))

@@ -23,7 +23,7 @@ from torch import Tensor
 from liebig.base import rng
 from liebig.base.errors import ResourceError
 from liebig.queries.generator import Generator
-from liebig.queries.sampling import Choose, beam_search, greedy, sample, sampling
+from liebig.queries.sampling import Choose, greedy, sample, sampling
 
 BUDGET_CPU, BUDGET_CUDA = 8192, 1 << 19
 ENCODE = 1 << 17  # tokens encoded at once
@@ -35,19 +35,12 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True)
 class Decoding:
-    """How queries are chosen: `beams` 0 samples, or is greedy where `top_k` is 1."""
+    """How queries are chosen: sampled, or greedily where `top_k` is 1."""
 
     count: int = 5
     top_k: int | None = 25
     top_p: float = 0.95
     temperature: float = 1.0
-    beams: int = 0
-    penalty: float = 1.0
-
-    @property
-    def width(self) -> int:
-        """Rows of a passage."""
-        return max(self.count, self.beams)
 
     @property
     def choose(self) -> Choose:
@@ -77,7 +70,7 @@ class Engine:
         results: list[Any] = [None] * len(sources)
         lengths = np.array([len(source) for source in sources], np.int64)
         with _kernels(self.device), torch.inference_mode():
-            for some in by_padded_budget(lengths, self.budget, ROWS // method.width):
+            for some in by_padded_budget(lengths, self.budget, ROWS // method.count):
                 for i, rows in zip(some.tolist(), self._fitting(sources, some, keys, method)):
                     results[i] = rows
         return results
@@ -105,14 +98,9 @@ class Engine:
     ) -> list[Any]:
         marks = self.generator.marks
         memory = self.decoder.remember(*self._encode(sources))
-        if method.beams:
-            out = beam_search(
-                self.decoder, memory, len(sources), method.beams, marks, method.penalty, self.device
-            )[:, : method.count]
-        else:
-            every = EVERY if self.device.type == "cuda" else 1
-            numbers = uniform(keys, method.count, marks.length).to(self.device)
-            out = sample(self.decoder, memory, numbers, method.choose, marks, every)
+        every = EVERY if self.device.type == "cuda" else 1
+        numbers = uniform(keys, method.count, marks.length).to(self.device)
+        out = sample(self.decoder, memory, numbers, method.choose, marks, every)
         return _cut(out.cpu().numpy(), marks.end)
 
     def _encode(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

@@ -180,22 +180,7 @@ class GreedyMethod(Config):
         return Decoding(count, top_k=1)
 
 
-class BeamMethod(Config):
-    """Beam search: the likeliest queries."""
-
-    kind: Literal["beam"] = "beam"
-    beams: int = Field(default=8, ge=1, description="Number of beams; at least the number of queries.")
-    penalty: float = Field(
-        default=1.0, description="Length penalty: the log probability is divided by this power of the length."
-    )
-
-    def method(self, count: int) -> Decoding:
-        if count > self.beams:
-            raise ValueError(f"{self.beams} beams cannot give {count} queries: use more beams")
-        return Decoding(count, beams=self.beams, penalty=self.penalty)
-
-
-MethodConfig = Annotated[SampleMethod | GreedyMethod | BeamMethod, Field(discriminator="kind")]
+MethodConfig = Annotated[SampleMethod | GreedyMethod, Field(discriminator="kind")]
 
 
 class SourceConfig(Config):
@@ -219,7 +204,7 @@ class ModelSource(SourceConfig):
     path: ModelPath = Field(
         description="Folder written by liebig queries train, or a seq2seq model of transformers."
     )
-    method: MethodConfig = Field(default=SampleMethod(), description="Decoding: sample, greedy or beam.")
+    method: MethodConfig = Field(default=SampleMethod(), description="Decoding: sample or greedy.")
     prefix: str | None = Field(default=None, description="Text before every passage [default: the folder's].")
     title: Title | None = Field(
         default=None,
