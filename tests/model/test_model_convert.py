@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -76,46 +74,6 @@ def test_contriever_is_known_by_its_name_too(tmp_path: Path) -> None:
     assert convert(tmp_path / "contriever-msmarco", tmp_path / "out").pooling == "mean"
 
 
-@pytest.mark.parametrize("prefix", ["encoder_q.", "encoder.", "module.encoder_q.", ""])
-@pytest.mark.parametrize("norm", [False, True])
-def test_a_training_checkpoint_of_contriever_gives_its_query_encoder(
-    prefix: str, norm: bool, tmp_path: Path
-) -> None:
-    original = bert_folder(tmp_path / "base", contriever=True)
-    weights: dict[str, Any] = {
-        prefix + name: value for name, value in original.backbone.body.state_dict().items()
-    }
-    if "encoder_q" in prefix:
-        weights |= {
-            name.replace("encoder_q", "encoder_k"): torch.zeros_like(value) for name, value in weights.items()
-        }
-        weights["queue"] = torch.zeros(4, 4)
-    options = argparse.Namespace(pooling="average", norm_query=norm, norm_doc=norm, retriever_model_id="bert")
-    checkpoint = {"step": 7, "model": weights, "optimizer": {"state": {}}, "opt": options}
-    torch.save(checkpoint, tmp_path / "checkpoint.pth")
-    convert(tmp_path / "checkpoint.pth", tmp_path / "out", tokenizer=tmp_path / "base")
-    vectors = Encoder.load(tmp_path / "out").encode_texts(TEXTS)
-    assert np.allclose(vectors, original.encode_texts(TEXTS, unit=norm), atol=1e-6)
-
-
-@pytest.mark.parametrize("said, pooling", [("cls", "cls"), ("sqrt", "mean_sqrt_len_tokens"), ("magic", None)])
-def test_a_training_checkpoint_is_pooled_as_its_options_say(
-    said: str, pooling: str | None, tmp_path: Path
-) -> None:
-    original = bert_folder(tmp_path / "base", contriever=True)
-    options = argparse.Namespace(pooling=said, norm_query=True, norm_doc=False)
-    checkpoint = {"model": dict(original.backbone.body.state_dict()), "opt": options}
-    torch.save(checkpoint, tmp_path / "checkpoint.pth")
-    if pooling is None:
-        with pytest.raises(ModelError, match="'magic' is not known"):
-            convert(tmp_path / "checkpoint.pth", tmp_path / "out", tokenizer=tmp_path / "base")
-        return
-    convert(tmp_path / "checkpoint.pth", tmp_path / "out", tokenizer=tmp_path / "base")
-    loaded = Encoder.load(tmp_path / "out")
-    assert loaded.pooling == pooling
-    assert not np.allclose(np.linalg.norm(loaded.encode_texts(TEXTS), axis=1), 1)
-
-
 def test_what_is_said_overrides_what_is_known(tmp_path: Path) -> None:
     bert_folder(tmp_path / "published")
     convert(tmp_path / "published", tmp_path / "out", pooling="mean", similarity="cosine", max_length=7)
@@ -141,35 +99,28 @@ class Bomb:
         return (Path.touch, (self.mark,))
 
 
-@pytest.mark.parametrize("name", ["model.pt", "checkpoint.pth"])
-def test_a_checkpoint_with_code_in_it_is_refused_and_not_run(name: str, tmp_path: Path) -> None:
+def test_a_checkpoint_with_code_in_it_is_refused_and_not_run(tmp_path: Path) -> None:
     source = tmp_path / "published"
     bert_folder(source)
     mark = tmp_path / "it ran"
-    torch.save({"model": {}, "c_head.0.x": Bomb(mark)}, source / name)
-    if name == "checkpoint.pth":
-        (source / "config.json").unlink()
+    torch.save({"model": {}, "c_head.0.x": Bomb(mark)}, source / "model.pt")
     with pytest.raises(ModelError, match="cannot be read: it is damaged, or pickled with more than tensors"):
         convert(source, tmp_path / "out", tokenizer=source)
     assert not mark.exists()
 
 
 def test_a_checkpoint_that_was_cut_short_is_said_to_be(tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint.pth"
-    torch.save({"model": {"x": torch.zeros(4000)}}, path)
+    bert_folder(tmp_path / "published")
+    path = tmp_path / "published" / "model.pt"
+    torch.save({"c_head.0.x": torch.zeros(4000)}, path)
     path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(ModelError, match="damaged or truncated"):
-        convert(path, tmp_path / "out", tokenizer=tmp_path)
+        convert(tmp_path / "published", tmp_path / "out")
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="no such checkpoint"):
+    with pytest.raises(ModelError, match="no such folder"):
         convert(tmp_path / "nowhere", tmp_path / "out")
-    torch.save({"model": {"encoder_q.x": torch.zeros(1)}}, tmp_path / "checkpoint.pth")
-    with pytest.raises(ModelError, match="has no tokenizer"):
-        convert(tmp_path / "checkpoint.pth", tmp_path / "out")
-    with pytest.raises(ModelError, match="contains no BERT encoder"):
-        convert(tmp_path / "checkpoint.pth", tmp_path / "out", tokenizer=tmp_path)
     bert_folder(tmp_path / "published")
     torch.save({"something": torch.zeros(1)}, tmp_path / "published" / "model.pt")
     with pytest.raises(ModelError, match="no Condenser head"):
