@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from liebig.model.backbone import Backbone
 from liebig.model.kernels import captured, lean, plain
 from liebig.model.kernels.captured import CapturedGraph, Captures, make_room as room, padded_size, pays
-from liebig.model.kernels.lean import LeanLayer, bert, run_lean
+from liebig.model.kernels.lean import LEAN, LeanLayer, run_lean
 
 WIDTH, LAYERS = 32, 3
 Route = dict[str, Any]
@@ -52,7 +52,7 @@ def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def layers_of(dropout: float = 0.0) -> list[LeanLayer]:
     backbone = Backbone.create(LAYERS, WIDTH, 2, 60, dropout=dropout, seed=0).double().train()
-    return [bert(layer) for layer in backbone.kind.layers(backbone.body)]
+    return [LEAN["bert"](layer) for layer in backbone.kind.layers(backbone.body)]
 
 
 def row(lengths: Sequence[int], seed: int = 0) -> tuple[Tensor, Route]:

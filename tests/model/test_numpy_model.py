@@ -9,8 +9,8 @@ from safetensors.numpy import load_file, save_file
 from liebig import encoders
 from liebig.base.errors import MissingDependency, ModelError
 from liebig.model.encoder import Encoder
-from liebig.model.kernels.lean import LEAN
-from liebig.model.numpy_model import ACTIVATIONS, FAMILIES, WEIGHTS, NumpyEncoder, NumpyModel
+from liebig.model.layer_names import LAYER_NAMES
+from liebig.model.numpy_model import ACTIVATIONS, WEIGHTS, NumpyEncoder, NumpyModel
 from liebig.model.pooling import POOLINGS, Dense, Normalize
 from liebig.ragged import Ragged
 from tests.worlds.models import TEXTS, tiny, tokenizer
@@ -34,14 +34,10 @@ def vectors(folder, texts, prompt=None, unit=False):
     return model.start([(rows, np.arange(len(rows)))], len(rows))()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", LAYER_NAMES)
 def test_vectors_are_those_of_torch(tmp_path, family):
     encoder = saved(tmp_path, family)
     np.testing.assert_allclose(vectors(tmp_path, TEXTS), encoder.encode(TEXTS), **CLOSE)
-
-
-def test_it_knows_every_family_of_the_lean_forward():
-    assert set(LEAN) == set(FAMILIES)
 
 
 def test_a_vector_does_not_depend_on_its_neighbours(tmp_path):

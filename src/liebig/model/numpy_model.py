@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from liebig.base.errors import MissingDependency, ModelError
+from liebig.model.layer_names import LAYER_NAMES, ROBERTA, LayerNames
 from liebig.model.settings import (
     Floats,
     FolderReader,
@@ -39,28 +40,6 @@ WEIGHTS = "model.safetensors"
 PROJECT = "embeddings_project"
 PREFIX = re.compile(r"^(bert|roberta|electra|distilbert)\.(?=embeddings|encoder|transformer)")
 ADD_GRAPH = "or add a graph where torch is: liebig export RETRIEVER --to onnx"
-ROBERTA = ("roberta", "xlm-roberta", "camembert")  # their positions begin after the padding index
-FAMILIES = ("bert", "electra", "distilbert", *ROBERTA)
-
-
-class LayerNames(NamedTuple):
-    """What the weights of a layer are called in a file."""
-
-    layers: str = "encoder.layer"
-    query: str = "attention.self.query"
-    key: str = "attention.self.key"
-    value: str = "attention.self.value"
-    out: str = "attention.output.dense"
-    first_norm: str = "attention.output.LayerNorm"
-    up: str = "intermediate.dense"
-    down: str = "output.dense"
-    second_norm: str = "output.LayerNorm"
-
-
-DISTILBERT = LayerNames(
-    "transformer.layer", "attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin",
-    "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm",
-)  # fmt: skip
 
 
 class Linear(NamedTuple):
@@ -207,9 +186,8 @@ class NumpyEncoder(FolderReader):
         self.norm = weights.norm("embeddings.LayerNorm", eps)
         # ELECTRA's embeddings may be narrower than its layers.
         self.project = weights.linear(PROJECT) if f"{PROJECT}.weight" in weights else None
-        names = DISTILBERT if family == "distilbert" else LayerNames()
         count = int(config.get("num_hidden_layers", config.get("n_layers", 12)))
-        self.layers = [weights.layer(names, number, eps) for number in range(count)]
+        self.layers = [weights.layer(LAYER_NAMES[family], number, eps) for number in range(count)]
         self.pool = POOLINGS[settings.pooling]
         self.tail = [read_tail(name, path) for name, path in settings.tail]
         super().__init__(settings, len(self.places))
@@ -254,7 +232,7 @@ def refuse(folder: Path, config: Mapping[str, Any], settings: ModelSettings) -> 
     """A model that this file does not compute needs torch, or a graph."""
     family = config.get("model_type")
     needs = (
-        f"a model of the family {family!r}" if family not in FAMILIES
+        f"a model of the family {family!r}" if family not in LAYER_NAMES
         else "a model with another activation than GELU"
         if config.get("hidden_act", config.get("activation", "gelu")) != "gelu"
         else "a model with relative positions" if config.get("position_embedding_type", "absolute") != "absolute"

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
+from operator import attrgetter
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from torch.autograd.function import once_differentiable
 
 from liebig.model.attention import attend_qkv, is_short
 from liebig.model.kernels import plain
+from liebig.model.layer_names import LAYER_NAMES, LayerNames
 
 
 class LeanWeights(NamedTuple):
@@ -60,45 +62,33 @@ class LeanLayer:
     rates: tuple[float, float]
 
 
-def bert(layer: Any) -> LeanLayer:
-    """BERT, RoBERTa and ELECTRA: attention, norm, feed-forward, norm."""
-    inner, outer, last = layer.attention.self, layer.attention.output, layer.output
-    products = (inner.query, inner.key, inner.value), outer.dense, layer.intermediate.dense, last.dense
-    norms = outer.LayerNorm, last.LayerNorm
-    rates = (outer.dropout.p, last.dropout.p)
-    return _layer(*products, norms, inner.num_attention_heads, inner.scaling, rates, layer.training)
-
-
-def distilbert(layer: Any) -> LeanLayer:
-    """DistilBERT: the same under other names, with no dropout after attention."""
-    inner, feed = layer.attention, layer.ffn
-    products = (inner.q_lin, inner.k_lin, inner.v_lin), inner.out_lin, feed.lin1, feed.lin2
-    norms = layer.sa_layer_norm, layer.output_layer_norm
-    return _layer(*products, norms, inner.n_heads, inner.scaling, (0.0, feed.dropout.p), layer.training)
-
-
-def _layer(
-    parts: tuple[Any, Any, Any], close: Any, up: Any, down: Any, norms: tuple[Any, Any],
-    heads: int, scale: float, rates: tuple[float, float], training: bool,
-) -> LeanLayer:  # fmt: skip
-    query, key, value = parts
-    weights = LeanWeights(
-        query.weight, key.weight, value.weight, query.bias, key.bias, value.bias,
-        close.weight, close.bias, norms[0].weight, norms[0].bias,
-        up.weight, up.bias, down.weight, down.bias, norms[1].weight, norms[1].bias,
-    )  # fmt: skip
-    return LeanLayer(weights, heads, scale, (norms[0].eps, norms[1].eps), rates if training else (0.0, 0.0))
-
-
 Lean = Callable[[Any], LeanLayer]
-LEAN: dict[str, Lean] = {
-    "bert": bert,
-    "roberta": bert,
-    "xlm-roberta": bert,
-    "camembert": bert,
-    "electra": bert,
-    "distilbert": distilbert,
-}
+
+
+def _lean(names: LayerNames) -> Lean:
+    """What reads the layers of a family: attention, norm, feed-forward, norm, under these names."""
+    products = attrgetter(names.query, names.key, names.value, names.out, names.up, names.down)
+    norms = attrgetter(names.first_norm, names.second_norm)
+    numbers = attrgetter(names.heads, names.scale)
+    dropouts = [
+        attrgetter(f"{name}.p") if name else None for name in (names.first_dropout, names.second_dropout)
+    ]
+
+    def read(layer: Any) -> LeanLayer:
+        query, key, value, close, up, down = products(layer)
+        first, second = norms(layer)
+        weights = LeanWeights(
+            query.weight, key.weight, value.weight, query.bias, key.bias, value.bias,
+            close.weight, close.bias, first.weight, first.bias,
+            up.weight, up.bias, down.weight, down.bias, second.weight, second.bias,
+        )  # fmt: skip
+        one, two = (rate(layer) if rate is not None and layer.training else 0.0 for rate in dropouts)
+        return LeanLayer(weights, *numbers(layer), (first.eps, second.eps), (one, two))
+
+    return read
+
+
+LEAN: dict[str, Lean] = {family: _lean(names) for family, names in LAYER_NAMES.items()}
 
 
 @cache
@@ -118,26 +108,14 @@ def triton_is_here() -> bool:
 
 def lean_form(family: str, layer: Any) -> Lean | None:
     """The lean form of a layer as it is: none where a product is adapted, the activation another, or a hook waits."""
-    form = LEAN.get(family)
-    if form is bert:
-        inner, outer = layer.attention.self, layer.attention.output
-        products = (
-            inner.query,
-            inner.key,
-            inner.value,
-            outer.dense,
-            layer.intermediate.dense,
-            layer.output.dense,
-        )
-        activation = layer.intermediate.intermediate_act_fn
-    elif form is distilbert:
-        inner, feed = layer.attention, layer.ffn
-        products = (inner.q_lin, inner.k_lin, inner.v_lin, inner.out_lin, feed.lin1, feed.lin2)
-        activation = feed.activation
-    else:
+    if family not in LEAN:
         return None
+    names = LAYER_NAMES[family]
+    activation, *products = attrgetter(
+        names.activation, names.query, names.key, names.value, names.out, names.up, names.down
+    )(layer)
     known = isinstance(activation, gelu_class()) and activation.act is nn.functional.gelu
-    return form if known and not hooked(layer) and all(map(is_plain, products)) else None
+    return LEAN[family] if known and not hooked(layer) and all(map(is_plain, products)) else None
 
 
 def is_plain(product: nn.Module) -> bool:
