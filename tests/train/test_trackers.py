@@ -1,4 +1,4 @@
-"""TensorBoard, W&B and trackio get the numbers of the log; a resumed run goes on in the tracker's own run."""
+"""TensorBoard and W&B get the numbers of the log; a resumed run goes on in the tracker's own run."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from liebig.base.errors import MissingDependency, TrainingError
-from liebig.train.log import ID, TRACKERS, RunLog, TrackerName
+from liebig.train.log import TRACKERS, RunLog, TrackerName
 
 LINES = [{"loss": 2.0, "losses": {"mlm": 1.5}, "event": "words are no numbers"}, {"loss": 1.0}]
 
@@ -29,15 +29,14 @@ class FakeRun:
 
 @pytest.fixture
 def runs(monkeypatch):
-    """The runs that fake modules of both trackers began."""
+    """The runs that a fake module began."""
     made: list[FakeRun] = []
 
     def init(**settings):
         made.append(FakeRun(**settings))
         return made[-1]
 
-    for name in ("wandb", "trackio"):
-        monkeypatch.setitem(sys.modules, name, SimpleNamespace(init=init))
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
     return made
 
 
@@ -68,20 +67,11 @@ def test_wandb_gets_the_numbers_over_our_own_steps(tmp_path, runs):
     assert run.finished
 
 
-def test_trackio_gets_the_numbers(tmp_path, runs):
-    train(tmp_path / "run.partial", 0, "trackio")
-    (run,) = runs
-    assert run.settings["name"] == f"run-{(tmp_path / 'run.partial' / ID).read_text()}"
-    assert run.lines == [({"loss": 2.0, "losses/mlm": 1.5}, 1), ({"loss": 1.0}, 2)]
-    assert run.finished
-
-
-@pytest.mark.parametrize(("tracker", "key"), [("wandb", "id"), ("trackio", "name")])
-def test_a_resumed_run_goes_on_and_a_new_one_begins_anew(tmp_path, runs, tracker, key):
-    train(tmp_path, 0, tracker)
-    train(tmp_path, 2, tracker)
-    train(tmp_path, 0, tracker)
-    first, resumed, again = (run.settings[key] for run in runs)
+def test_a_resumed_run_goes_on_and_a_new_one_begins_anew(tmp_path, runs):
+    train(tmp_path, 0, "wandb")
+    train(tmp_path, 2, "wandb")
+    train(tmp_path, 0, "wandb")
+    first, resumed, again = (run.settings["id"] for run in runs)
     assert first == resumed != again
 
 
@@ -106,7 +96,6 @@ def test_tensorboard_gets_the_log_and_takes_back_steps_that_are_done_again(tmp_p
     [
         ("tensorboard", "torch.utils.tensorboard", "track"),
         ("wandb", "wandb", "wandb"),
-        ("trackio", "trackio", "track"),
     ],
 )
 def test_a_missing_tracker_is_one_sentence(tmp_path, monkeypatch, tracker, module, extra):
@@ -125,7 +114,7 @@ def test_wandb_without_an_account_is_one_sentence(tmp_path, monkeypatch):
 
 
 def test_the_log_is_the_same_with_a_tracker_and_without(tmp_path, runs):
-    train(tmp_path / "with", 0, "wandb", "trackio")
+    train(tmp_path / "with", 0, "wandb")
     train(tmp_path / "without", 0)
     texts = [(tmp_path / name / "log.jsonl").read_text() for name in ("with", "without")]
     assert texts[0] == texts[1]

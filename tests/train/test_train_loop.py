@@ -24,7 +24,7 @@ from liebig.train.guards import Collapse
 from liebig.train.log import read_log
 from liebig.train.loop import Epochs, LoopConfig, Trained, train
 from liebig.train.objective import Objective, Represented
-from liebig.train.optim import AdamWConfig, SAMConfig, ScheduleConfig, Update
+from liebig.train.optim import AdamWConfig, ASAMConfig, ScheduleConfig, Update
 from liebig.train.step import StepResult
 from tests.worlds.toy import Local, Toy, spans
 
@@ -298,7 +298,7 @@ def test_running_out_of_memory_halves_the_budget_says_so_and_goes_on_with_it(
     assert state["facts"]["budget"]["tokens"] == budgets[-1]
 
 
-@pytest.mark.parametrize("optim", [OPTIM, SAMConfig(lr=0.01)])
+@pytest.mark.parametrize("optim", [OPTIM, ASAMConfig(lr=0.01)])
 def test_memory_that_comes_back_is_used_again_and_a_restart_waits_as_long(
     optim: AdamWConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,7 +19,7 @@ from pydantic import Field, PositiveInt
 
 from liebig.base.config import Config, ModelPath
 from liebig.base.errors import LiebigError, ModelError
-from liebig.base.hub import NAME, from_hub, is_name
+from liebig.base.hub import from_hub, is_name
 from liebig.model.settings import TransformerFile, first_line, read_model_file
 
 WEIGHTS = (
@@ -317,8 +317,8 @@ class StartConfig(Config):
     """The model a training starts from."""
 
     @property
-    def source(self) -> Path | str | None:
-        """A folder, a name on the hub, or None for a new model."""
+    def source(self) -> Path | None:
+        """A folder or a name on the hub; None for a new model."""
         raise NotImplementedError
 
     def folder(self) -> Path | None:
@@ -340,23 +340,6 @@ class FolderBackbone(StartConfig):
 
     def folder(self) -> Path:
         return from_hub(str(self.path)) if is_name(self.path) else self.path
-
-
-class HubBackbone(StartConfig):
-    """A model by its name on the Hugging Face hub."""
-
-    kind: Literal["hub"] = "hub"
-    name: str = Field(
-        pattern=NAME.pattern,
-        description="name on the Hugging Face hub, such as google-bert/bert-base-uncased",
-    )
-
-    @property
-    def source(self) -> str:
-        return self.name
-
-    def folder(self) -> Path:
-        return from_hub(self.name)
 
 
 class NewBackbone(StartConfig):
@@ -382,4 +365,4 @@ class NewBackbone(StartConfig):
         return None
 
 
-BackboneConfig = Annotated[FolderBackbone | HubBackbone | NewBackbone, Field(discriminator="kind")]
+BackboneConfig = Annotated[FolderBackbone | NewBackbone, Field(discriminator="kind")]

@@ -2,7 +2,7 @@
 
 `log.jsonl` holds step, losses, metrics, evaluations and events; it is the source of truth and is
 equal, byte for byte, for an interrupted and an uninterrupted run. `timing.jsonl` holds times and speeds.
-TensorBoard, W&B and trackio get the same values if the recipe names them (`loop.trackers`).
+TensorBoard and W&B get the same values if the recipe names them (`loop.trackers`).
 
 Values are averaged between two lines without waiting for the device. A collapse of the vectors, and a second pass that
 does not repeat the first, are announced on the screen and in the log. Only the first process writes and prints.
@@ -29,14 +29,14 @@ from liebig.train.distributed import World
 from liebig.train.guards import Collapse
 from liebig.train.optim import Update
 
-# Other places for the numbers of the log: TensorBoard, Weights & Biases, trackio.
+# Other places for the numbers of the log: TensorBoard, Weights & Biases.
 #
 # A recipe names them (`loop.trackers = ["wandb"]`). Each class is given the run's folder and the step that the run
 # goes on from, and gets every line of the log; `log.jsonl` stays the source of truth. A resumed run goes on in the
 # same run of the tracker, whose id lies in the folder, and curves are drawn over our own count of steps: W&B drops a
 # step that comes again. Whether W&B sends anything is decided by its own settings (`wandb login`, `wandb offline`).
 
-TrackerName = Literal["tensorboard", "wandb", "trackio"]
+TrackerName = Literal["tensorboard", "wandb"]
 PROJECT = "liebig"
 ID = "tracker-id.txt"
 
@@ -102,25 +102,7 @@ class WandB:
         self._run.finish()
 
 
-class Trackio:
-    """A run of trackio, the Hugging Face tracker, which is kept on this machine."""
-
-    def __init__(self, folder: Path, step: int) -> None:
-        try:
-            import trackio
-        except ImportError:
-            raise MissingDependency("trackio", "track", "the tracker trackio") from None
-        name = f"{name_of(folder)}-{id_of(folder, step)}"
-        self._run = trackio.init(project=PROJECT, name=name, resume="allow", embed=False)
-
-    def log(self, step: int, numbers: Mapping[str, float]) -> None:
-        self._run.log(dict(numbers), step=step)
-
-    def close(self) -> None:
-        self._run.finish()
-
-
-TRACKERS: dict[str, type[Tracker]] = {"tensorboard": TensorBoard, "wandb": WandB, "trackio": Trackio}
+TRACKERS: dict[str, type[Tracker]] = {"tensorboard": TensorBoard, "wandb": WandB}
 
 
 def name_of(folder: Path) -> str:

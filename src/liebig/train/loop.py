@@ -119,7 +119,7 @@ class LoopConfig(Config):
     )
     compile: bool = Field(default=False, description="Compile the model with torch.compile")
     trackers: tuple[TrackerName, ...] = Field(
-        default=(), description="Where else the log goes: tensorboard, wandb, trackio"
+        default=(), description="Where else the log goes: tensorboard, wandb"
     )
 
     @model_validator(mode="after")

@@ -1,13 +1,13 @@
-"""Optimisers: AdamW, with SAM or ASAM around it, and learning-rate schedules; with their configs.
+"""Optimisers: AdamW, with ASAM around it if wanted, and learning-rate schedules; with their configs.
 
-An update computes the gradient (once, twice under SAM), clips its global norm and steps. Under fp16 a gradient
+An update computes the gradient (once, twice under ASAM), clips its global norm and steps. Under fp16 a gradient
 that is not finite leaves the weights as they are. A schedule is a function of the step: there is nothing to store.
 
-SAM and ASAM use the gradient at the worst point nearby: w ← w + ρ T²g / ‖Tg‖ with T = 1 (SAM) or T = |w| + η (ASAM),
-one norm over all weights; gradient there; w back, bit for bit; then AdamW steps. Cost: a second gradient and a copy
-of the weights. The direction comes from the gradient of the whole global batch, reduced over processes, so the update
-is the same on any number of them (m-sharpness, one direction per process, would not be). Both gradients come from the
-step with the same random numbers and constants, so chunks and cached gradients change nothing.
+ASAM uses the gradient at the worst point nearby: w ← w + ρ T²g / ‖Tg‖ with T = |w| + η (SAM is T = 1), one norm over
+all weights; gradient there; w back, bit for bit; then AdamW steps. Cost: a second gradient and a copy of the weights.
+The direction comes from the gradient of the whole global batch, reduced over processes, so the update is the same on
+any number of them (m-sharpness, one direction per process, would not be). Both gradients come from the step with the
+same random numbers and constants, so chunks and cached gradients change nothing.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from liebig.train.step import StepResult
 
 @dataclass(frozen=True)
 class Sharpness:
-    """The neighbourhood SAM looks at: radius `rho`; `eta` is None for SAM and a number for ASAM."""
+    """The neighbourhood ASAM looks at: radius `rho`; `eta` is added to the size of every weight."""
 
     rho: float
-    eta: float | None = None
+    eta: float
 
     @contextmanager
     def perturbed(self, parameters: Sequence[nn.Parameter]) -> Iterator[None]:
@@ -50,11 +50,11 @@ class Sharpness:
 
     @torch.no_grad()
     def _move(self, live: Sequence[Tensor], grads: list[Tensor]) -> None:
-        sizes = None if self.eta is None else [p.abs() + self.eta for p in live]
-        step = grads if sizes is None else [g * t for g, t in zip(grads, sizes)]
-        length = self.rho / (global_norm(step) + 1e-16)
-        for i, p in enumerate(live):
-            p.add_((step[i] if sizes is None else step[i] * sizes[i]) * length)
+        sizes = [p.abs() + self.eta for p in live]
+        steps = [g * t for g, t in zip(grads, sizes)]
+        length = self.rho / (global_norm(steps) + 1e-16)
+        for p, step, size in zip(live, steps, sizes):
+            p.add_(step * size * length)
 
 
 class _Adam(Config):
@@ -85,17 +85,6 @@ class AdamWConfig(_Adam):
         return None
 
 
-class SAMConfig(_Adam):
-    """Sharpness-aware minimisation around AdamW: two gradients per step."""
-
-    kind: Literal["sam"] = Field(default="sam", description="AdamW on the gradient at the worst point nearby")
-    rho: float = Field(default=0.05, gt=0, description="Radius of the neighbourhood")
-
-    @property
-    def sharpness(self) -> Sharpness:
-        return Sharpness(self.rho)
-
-
 class ASAMConfig(_Adam):
     """Adaptive SAM: the neighbourhood is scaled by each weight's size."""
 
@@ -108,7 +97,7 @@ class ASAMConfig(_Adam):
         return Sharpness(self.rho, self.eta)
 
 
-OptimConfig = Annotated[AdamWConfig | SAMConfig | ASAMConfig, Field(discriminator="kind")]
+OptimConfig = Annotated[AdamWConfig | ASAMConfig, Field(discriminator="kind")]
 
 
 Gradient = Callable[[Tensor | None], StepResult]
@@ -127,7 +116,7 @@ class Update:
 
 @dataclass
 class Optimiser:
-    """AdamW, the neighbourhood of SAM if there is one, clipping and the loss scale."""
+    """AdamW, the neighbourhood of ASAM if there is one, clipping and the loss scale."""
 
     adamw: torch.optim.Optimizer
     parameters: Sequence[nn.Parameter]
