@@ -5,8 +5,8 @@
     python experiments/encoders/v3/prepare.py texts --data DATA --work WORK
     python experiments/encoders/v3/prepare.py chunks --work WORK --teachers DIR --out OUT
 
-`vocabulary` adds `--words` words to the tokenizer of `--start` that save most tokens on DATA/general (6,144 to that of
-mini-v2); WORK/student also needs the tokenizer.json of bert-base-uncased as bert-tokenizer.json. `sets` reads every
+`vocabulary` adds `--words` words to the tokenizer of `--start` that save most tokens on DATA/general, and takes out those
+tokens that save least until `--keep` are left (6,144 and 24,576 for mini-v3, from mini-v2's 30,528); WORK/student also needs the tokenizer.json of bert-base-uncased as bert-tokenizer.json. `sets` reads every
 evaluation set with Liebig and asks BM25 its questions. `texts` copies DATA/general and a sixth of Wikipedia, and adds a
 sample of the Windows documentation and the training questions of SQuAD and NQ. `chunks` divides all of it, in the order
 in which it is needed.
@@ -51,8 +51,41 @@ def write(path: Path, values: Iterator[Any] | list[Any]) -> None:
     print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB", flush=True)
 
 
-def vocabulary(data: Path, work: Path, start: Path, more: int) -> None:
-    """The start's tokenizer with more words, those that save most tokens."""
+def pieces(word: str, known: dict[str, int]) -> list[str]:
+    """The longest tokens, one behind the other, that WordPiece makes of a word or of a `##` part."""
+    prefix = "##" if word.startswith("##") and len(word) > 2 else ""
+    rest, cut = word.removeprefix(prefix), []
+    while rest:
+        size = next((n for n in range(len(rest), 0, -1) if prefix + rest[:n] in known), 0)
+        if not size:
+            return ["[UNK]"]
+        cut.append(prefix + rest[:size])
+        rest, prefix = rest[size:], "##"
+    return cut
+
+
+def shrink(known: dict[str, int], counts: Counter[str], keep: int, rounds: int = 5) -> dict[str, int]:
+    """The vocabulary without the tokens that save least; single characters and special tokens stay."""
+    left, size = dict(known), len(known)
+    for step in range(1, rounds + 1):
+        used: Counter[str] = Counter()
+        for word, count in counts.items():
+            for piece in pieces(word, left):
+                used[piece] += count
+        saved = {}
+        for token in [t for t in left if len(t.removeprefix("##")) > 1 and not (t[0] == "[" and t[-1] == "]")]:
+            number = left.pop(token)
+            saved[token] = (used[token] * (len(pieces(token, left)) - 1), -number)
+            left[token] = number
+        goal = round(size + (keep - size) * step / rounds)
+        for token in sorted(saved, key=saved.__getitem__)[: max(0, len(left) - goal)]:
+            del left[token]
+        print(f"{len(left)} tokens", flush=True)
+    return {token: number for number, token in enumerate(sorted(left, key=known.__getitem__))}
+
+
+def vocabulary(data: Path, work: Path, start: Path, more: int, keep: int) -> None:
+    """The start's tokenizer with the words that save most tokens, and without those that save least."""
     from tokenizers import Tokenizer
 
     counts: Counter[str] = Counter()
@@ -73,6 +106,16 @@ def vocabulary(data: Path, work: Path, start: Path, more: int) -> None:
     tree = json.loads((start / "tokenizer.json").read_text(encoding="utf-8"))
     known = tree["model"]["vocab"]
     known.update({word: number for number, word in enumerate(chosen, len(known))})
+    if keep:
+        everything: Counter[str] = Counter()
+        for path in sorted((data / "general").glob("*.xz")):
+            with lzma.open(path, "rt", encoding="utf-8") as file:
+                for number, line in enumerate(file):
+                    if number % (4 * EVERY) == 0:
+                        row = json.loads(line)
+                        text = tokenizer.normalizer.normalize_str(row.get("title", "") + " " + row["text"])
+                        everything.update(word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text))
+        tree["model"]["vocab"] = known = shrink(known, everything, keep)
     target = work / "student"
     shutil.copytree(start, target, dirs_exist_ok=True)
     (target / "tokenizer.json").write_text(json.dumps(tree, ensure_ascii=False), encoding="utf-8")
@@ -215,6 +258,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--start", type=Path, default=START)
     parser.add_argument("--words", type=int, default=0, help="vocabulary: how many words to add")
+    parser.add_argument("--keep", type=int, default=0, help="vocabulary: how many tokens are left, 0 for all")
     parser.add_argument("--teachers", type=Path)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
@@ -222,7 +266,7 @@ def main() -> None:
     if args.part == "chunks":
         chunks(args.work, args.teachers, args.out)
     elif args.part == "vocabulary":
-        vocabulary(args.data, args.work, args.start, args.words)
+        vocabulary(args.data, args.work, args.start, args.words, args.keep)
     else:
         {"sets": sets, "texts": texts}[args.part](args.data, args.work)
 

@@ -13,8 +13,8 @@ run assemble > "$home/assemble.log" 2>&1 &
 run smoke || echo "smoke failed"
 run teach || exit 1
 tail -n 14 "$home/assemble.log"
-run weigh || echo "weigh failed: the default weights are taken"
-run train --until "$until" || run train --until "$until" --resume --no-compile || exit 1
+# The weights of the teachers are known; `run weigh` chooses them again. START_FROM="--layers-of minilm" begins anew.
+run train --until "$until" ${START_FROM:-} || run train --until "$until" --resume --no-compile || exit 1
 run finish --seconds 40 || echo "finish failed"
 run evaluate --split dev --teachers minilm
 run evaluate --split test --teachers minilm

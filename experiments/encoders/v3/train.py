@@ -1117,9 +1117,47 @@ def packaged(home: Path) -> dict[str, Any]:
     }
 
 
+def pieces_of(word: str, vocabulary: dict[str, int]) -> list[int]:
+    """The numbers of a token's longest pieces in another WordPiece vocabulary."""
+    prefix = "##" if word.startswith("##") and len(word) > 2 else ""
+    rest, numbers = word.removeprefix(prefix), []
+    while rest:
+        size = next((n for n in range(len(rest), 0, -1) if prefix + rest[:n] in vocabulary), 0)
+        if not size:
+            return [vocabulary["[UNK]"]]
+        numbers.append(vocabulary[prefix + rest[:size]])
+        rest, prefix = rest[size:], "##"
+    return numbers
+
+
+def teacher_as_student(home: Path, name: str, tokenizer: Path, inner: int) -> dict[str, Any]:
+    """A teacher's layers under the student's vocabulary, each with the `inner` largest neurons of its feed-forward part.
+
+    A token that the teacher has not is the mean of its pieces; a neuron is as large as what goes in times what goes out.
+    """
+    weights = load_teacher(home, name, torch.device("cpu"), torch.float32)
+    key, old = "embeddings.word_embeddings.weight", tokenizer_at(tokenizer.with_name("bert-tokenizer.json")).get_vocab()
+    new = tokenizer_at(tokenizer).get_vocab()
+    words = sorted(new, key=new.__getitem__)
+    weights[key] = torch.stack([weights[key][pieces_of(word, old)].mean(0) for word in words])
+    weights.setdefault("embeddings.token_type_embeddings.weight", torch.zeros(2, weights[key].shape[1]))
+    for number in range(100):
+        up, down = (f"encoder.layer.{number}.{part}" for part in ("intermediate.dense", "output.dense"))
+        if f"{up}.weight" not in weights:
+            break
+        sizes = weights[f"{up}.weight"].norm(dim=1) * weights[f"{down}.weight"].norm(dim=0)
+        kept = sizes.topk(min(inner, len(sizes))).indices.sort().values
+        for part in (f"{up}.weight", f"{up}.bias"):
+            weights[part] = weights[part][kept].contiguous()
+        weights[f"{down}.weight"] = weights[f"{down}.weight"][:, kept].contiguous()
+    return weights
+
+
 def start_of(home: Path, args: argparse.Namespace, device: Any) -> Student:
-    """The package's encoder under the student's vocabulary, or an export of an earlier run."""
+    """The package's encoder under the student's vocabulary, a teacher's layers, or an export of an earlier run."""
     tokenizer = student_folder(home) / "tokenizer.json"
+    if args.start is None and args.layers_of:
+        return Student(teacher_as_student(home, args.layers_of, tokenizer, args.inner), 12, device, tokenizer)
     if args.start is not None:
         return Student(read_export(args.start), 12, device, tokenizer)
     weights = packaged(home)
@@ -1578,6 +1616,8 @@ def main() -> None:
     parser.add_argument("--weights", type=int, nargs=4, help="of " + ", ".join(ORDER))
     parser.add_argument("--name", default="v3", help="train: the folder in HOME/out")
     parser.add_argument("--start", type=Path, help="the folder of an export, instead of HOME/start")
+    parser.add_argument("--layers-of", choices=tuple(TEACHERS), help="train: start from this teacher's layers instead")
+    parser.add_argument("--inner", type=int, default=1152, help="with --layers-of: neurons of a feed-forward part")
     parser.add_argument("--seconds", type=float, default=840)
     parser.add_argument(
         "--until", type=float, help="train: stop at this time (seconds since 1970), --reserve before it"
