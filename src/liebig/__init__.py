@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from liebig.indexes import open_index
     from liebig.model.cross_encoder import CrossEncoder
     from liebig.model.encoder import Encoder
-    from liebig.search.retriever import Result, Retriever
+    from liebig.search.answer import Result
+    from liebig.search.retriever import Retriever
 
 __version__ = "0.1.0"
 __all__ = [
@@ -41,7 +42,7 @@ HOMES = {
     "Collection": "liebig.collection",
     "CrossEncoder": "liebig.model.cross_encoder",
     "Encoder": "liebig.model.encoder",
-    "Result": "liebig.search.retriever",
+    "Result": "liebig.search.answer",
     "Retriever": "liebig.search.retriever",
     "build": "liebig.api",
     "build_documents": "liebig.api",

@@ -22,12 +22,13 @@ DOCUMENTS = {
 
 
 def write_collection(folder, documents=DOCUMENTS):
-    """A collection with documents, metadata and passages."""
+    """A collection with documents, metadata (a dict, or a language alone) and passages."""
     folder.mkdir(parents=True)
     rows, passages = [], []
     for id, (title, language, *texts) in documents.items():
         sections = [{"heading": "", "paragraphs": texts}]
-        rows.append({"id": id, "title": title, "sections": sections, "metadata": {"language": language}})
+        metadata = language if isinstance(language, dict) else {"language": language}
+        rows.append({"id": id, "title": title, "sections": sections, "metadata": metadata})
         passages += [
             {"id": f"{id}-{i}", "title": title, "text": text, "doc": id} for i, text in enumerate(texts)
         ]

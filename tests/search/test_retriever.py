@@ -17,8 +17,9 @@ from liebig.base.records import Passage, Query
 from liebig.bm25.search import BM25
 from liebig.cli import make_app
 from liebig.indexes.exact import ExactIndex
+from liebig.search.answer import Result, by_document
 from liebig.search.embed import Embedder
-from liebig.search.retriever import Result, Retriever, by_document
+from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import NAME, RetrieverDescription, read, write
 from liebig.search.systems import Filtered, System, open_system, weighted_by
 from liebig.stages import STAGES
@@ -532,5 +533,5 @@ def test_a_system_that_is_not_there_is_refused(folder, tmp_path):
         only.search(QUESTION, system="dense")
     with pytest.raises(RecipeError, match="no system"):
         only.search(QUESTION, system="colbert")
-    with pytest.raises(RecipeError, match="k = 0"):
+    with pytest.raises(RecipeError, match="k must be at least 1"):
         only.search(QUESTION, k=0)

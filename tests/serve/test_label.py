@@ -9,7 +9,7 @@ import pytest
 
 from liebig.base.errors import DataError, RecipeError
 from liebig.builder.user_questions import read_file
-from liebig.search.retriever import Result
+from liebig.search.answer import Result
 from liebig.serve.label import Labelling, label_routes, pooled
 from liebig.serve.middleware import Refusal
 

@@ -223,3 +223,28 @@ def test_a_folder_of_passages_and_bm25_alone_is_served_too(tmp_path, serving):
         no_dense = client.post("/search", json={"query": "comet", "system": "dense"})
         assert (no_dense.status_code, "has no dense" in no_dense.json()["error"]) == (422, True)
         assert client.get("/info").json()["dimensions"] is None
+
+
+def test_the_query_language_is_that_of_the_library(client, retriever):
+    query = '"the scarcest nutrient" -comet lang:en'
+    body = {"query": query, "system": "dense", "facets": ["folder", "language"], "sort": "newest"}
+    answer = client.post("/search", json=body).json()
+    expected = retriever.answer(query, system="dense", facets=("folder", "language"), sort="newest")
+    assert (
+        [row["id"] for row in answer["results"]]
+        == [result.id for result in expected.results]
+        == ["plants/barley#0"]
+    )
+    assert answer["facets"] == expected.facets == {"folder": {"plants": 1}, "language": {"en": 1}}
+    assert (answer["notes"], answer["suggestion"]) == ([], None)
+
+
+def test_what_was_not_understood_comes_with_the_answer(client):
+    answer = client.post("/search", json={"query": "barly before:soon"}).json()
+    assert "before:soon is not a date" in answer["notes"][0]
+    assert answer["suggestion"] == "barley before:soon"
+    assert "facets" not in answer
+    nothing = client.post("/search", json={"query": "xyzzyqwert"}).json()
+    assert (nothing["results"], len(nothing["notes"])) == ([], 1)
+    wrong = client.post("/search", json={"query": "barley", "filters": {"language": {"above": 3}}})
+    assert wrong.status_code == 422

@@ -118,6 +118,11 @@ class Segment:
         return {term: number for number, term in enumerate(terms)}
 
     @cached_property
+    def sorted_terms(self) -> list[str]:
+        """Every term, in the order of their numbers, which is that of the characters."""
+        return list(self.terms)
+
+    @cached_property
     def live(self) -> NDArray[np.bool_]:
         """Which passages are not deleted."""
         live = np.ones(len(self), bool)

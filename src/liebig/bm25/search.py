@@ -263,6 +263,26 @@ class BM25:
         with ThreadPoolExecutor(threads) as pool:
             return stack(list(pool.map(lambda item: self._search(item, k, mask), prepared)))
 
+    def frequency(self, term: str) -> int:
+        """How many passages have a term."""
+        numbers = ((segment, segment.terms.get(term)) for segment in self.segments)
+        return sum(segment.frequency(number) for segment, number in numbers if number is not None)
+
+    def idf(self, term: str) -> float:
+        """BM25's weight of a term; that of one that no passage has is the highest."""
+        frequency = self.frequency(term)
+        return math.log(1 + (len(self) - frequency + 0.5) / (frequency + 0.5))
+
+    def contains(self, number: int, term: str) -> bool:
+        """Whether a passage, by its number, has a term."""
+        segment, local = self._locate(number)
+        place = segment.terms.get(term)
+        if place is None:
+            return False
+        docs = segment.docs[segment.starts[place] : segment.starts[place + 1]]
+        at = int(np.searchsorted(docs, local))
+        return at < len(docs) and int(docs[at]) == local
+
     def id(self, number: int) -> str:
         """The id of a passage, by its number."""
         segment, local = self._locate(number)

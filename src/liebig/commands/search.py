@@ -33,8 +33,8 @@ from liebig.search.retriever_folder import is_retriever, is_unfinished
 if TYPE_CHECKING:  # imported where it is used, so that a mistake in the arguments is answered at once
     from liebig.bm25.analysis import Analyzer
     from liebig.bm25.search import BM25
+    from liebig.search.answer import DocumentResults, Result
     from liebig.search.filters import Filters
-    from liebig.search.retriever import DocumentResults, Result
     from liebig.search.systems import Hits, System
 
 Texts = Callable[[str], Passage]  # looks up the text of a hit
@@ -237,7 +237,8 @@ def ask_retriever(
 ) -> Ask:
     """Open a retriever's folder to be asked questions, as `Retriever.search` answers them."""
     from liebig.bm25.analysis import Analyzer
-    from liebig.search.retriever import Retriever, by_document
+    from liebig.search.answer import by_document
+    from liebig.search.retriever import Retriever
 
     retriever = Retriever.from_folder(folder, reranker=reranker)
     system = retriever.current.name_of(system, reranker)

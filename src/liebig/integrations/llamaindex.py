@@ -17,7 +17,8 @@ from typing import Any
 from pydantic import PrivateAttr
 
 from liebig.base.errors import MissingDependency
-from liebig.search.retriever import Result, Retriever
+from liebig.search.answer import Result
+from liebig.search.retriever import Retriever
 
 try:
     from llama_index.core.base.embeddings.base import BaseEmbedding

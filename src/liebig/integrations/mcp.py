@@ -23,8 +23,9 @@ from liebig.base.config import Config
 from liebig.base.errors import DataError, LiebigError, MissingDependency, RecipeError
 from liebig.base.progress import counted
 from liebig.base.records import Document, Passage
+from liebig.search.answer import Result, by_document
 from liebig.search.explain import locate
-from liebig.search.retriever import Result, Retriever, by_document
+from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import SystemName
 
 try:

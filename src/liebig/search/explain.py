@@ -162,7 +162,7 @@ def bm25_score(index: BM25, query: str) -> Score:
     """Scores of passages by BM25, as if each stood in the index in its own place."""
     settings, analyzer = index.settings, index.settings.analyzer
     terms = analyzer.terms(query)
-    idf = {term: _idf(index, term) for term in terms}
+    idf = {term: index.idf(term) for term in terms}
     fields = np.sum([segment.totals for segment in index.segments], axis=0) * settings.weights
     average = float(fields.sum()) / max(len(index), 1) or 1.0
 
@@ -175,9 +175,3 @@ def bm25_score(index: BM25, query: str) -> Score:
         return sum(idf[term] * counts[term] / (counts[term] + norm) for term in terms if counts[term])
 
     return lambda passages: [one(passage) for passage in passages]
-
-
-def _idf(index: BM25, term: str) -> float:
-    postings = [(segment, segment.terms.get(term)) for segment in index.segments]
-    count = sum(segment.frequency(number) for segment, number in postings if number is not None)
-    return math.log(1 + (len(index) - count + 0.5) / (count + 0.5)) if count else 0.0

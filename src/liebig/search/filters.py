@@ -1,30 +1,47 @@
-"""Filters on metadata: which passages a search may give.
+"""Filters on metadata: which passages a search may give, and how many documents there are of each value.
 
-A filter names a field and the value it must have, or several of which it must have one: {"language": "de", "year":
-["2023", "2024"]}. Fields are those of the documents' metadata, and `id`, `doc` and `title`. What a search gives is the
-ranking without what is filtered out; a hybrid fuses what passes.
+A filter names a field and the value it must have, several of which it must have one, or a range: {"language": "de",
+"year": ["2023", "2024"], "size": {"lt": 10000}, "modified": {"gte": "2023-05"}}. Numbers in a range compare as numbers,
+text as dates, where 2023-05 stands for the whole month. Fields are those of the documents' metadata, and `id`, `doc`,
+`title`, `path`, `folder` and `type`; the last three are taken from the document's id where the metadata have none.
+What a search gives is the ranking without what is filtered out; a hybrid fuses what passes.
 
 A filter becomes one truth value per passage, and that a mask over the numbers of an index (`Passing`): BM25 and the
 stored vectors score what passes and nothing else. Where that is not possible or too much passes, a search looks deeper
 and deeper until k passages pass (`systems.Filtered`).
-Memory: 12 bytes per passage, 4 per number of an index, 4 per document and field asked for, and the different values;
-read once, at the first filter.
+Memory: 20 bytes per passage, 4 per number of an index, 4 per document and field asked for, and the different values;
+read once, at the first filter. A filter costs a pass over the different values of its field, then one over the
+passages, however few of them pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import PurePosixPath
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from liebig.base.errors import RecipeError
+from liebig.bm25.analysis import CODES
 from liebig.collection import Collection
 from liebig.collection.lookup import Ids, hash64, hash_all
+from liebig.search.query_language import FieldCondition, date_span
 from liebig.vectors import document_of
 
-Filters = Mapping[str, str | Sequence[str]]
+Bound = str | int | float
+Filters = Mapping[str, str | Sequence[str] | Mapping[str, Bound]]
+Facets = dict[str, dict[str, int]]  # by field and value, the number of documents
+BOUNDS = ("gt", "gte", "lt", "lte")
+DATES = ("modified", "date")  # the fields that before: and after: look at, the first that there is
+MOST_VALUES = 100  # of a facet that are counted: those of the most documents
+SUFFIX = re.compile(r"\.([^\W_]{1,5})")
 
 
 @dataclass(frozen=True)
@@ -38,6 +55,77 @@ class Column:
         """Which documents have one of these values."""
         return np.isin(self.codes, [self.values[value] for value in values if value in self.values])
 
+    def where(self, passes: Callable[[str], bool]) -> NDArray[np.bool_]:
+        """Which documents have a value that passes; asked once per different value."""
+        return np.array([False, *map(passes, self.values)])[self.codes]
+
+    def within(self, bounds: Mapping[str, Bound]) -> NDArray[np.bool_]:
+        """Which documents have a value inside all of the bounds."""
+        passing = np.ones(len(self.codes), bool)
+        for name, bound in bounds.items():
+            start, end = _span(bound)
+            values = self.dates if isinstance(bound, str) else self._numbers
+            # A document without a value is NaN, which no comparison lets through.
+            compared = {
+                "gt": values >= end,
+                "gte": values >= start,
+                "lt": values < start,
+                "lte": values < end,
+            }
+            if start == end:
+                compared |= {"gt": values > start, "lte": values <= start}
+            passing &= compared[name][self.codes]
+        return passing
+
+    @cached_property
+    def _numbers(self) -> NDArray[np.float64]:
+        return np.array([np.nan, *map(_number, self.values)])
+
+    @cached_property
+    def dates(self) -> NDArray[np.float64]:
+        """Each different value as a time in seconds; NaN where it is none."""
+        return np.array([np.nan, *map(seconds_of, self.values)])
+
+    def mapped(self, change: Callable[[str], str]) -> Column:
+        """The column with other values; "" is none."""
+        known = {"": 0}
+        codes = [0, *(known.setdefault(change(value), len(known)) for value in self.values)]
+        del known[""]
+        return Column(known, np.array(codes, np.int32)[self.codes])
+
+    def counts(self, documents: NDArray[np.bool_]) -> dict[str, int]:
+        """How many of these documents have each value, most first."""
+        counts = np.bincount(self.codes[documents], minlength=len(self.values) + 1)[1:].tolist()
+        rows = sorted((-count, value) for value, count in zip(self.values, counts) if count)
+        return {value: -count for count, value in rows[:MOST_VALUES]}
+
+
+def _span(bound: Bound) -> tuple[float, float]:
+    if not isinstance(bound, str):
+        return float(bound), float(bound)
+    span = date_span(bound)
+    if span is None:
+        raise RecipeError(
+            f"the bound {bound!r} is neither a number nor a date",
+            fix='write 5, "2024", "2024-05" or "2024-05-31"',
+        )
+    return span
+
+
+def _number(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        return np.nan
+
+
+def seconds_of(value: str) -> float:
+    """The time that a value of metadata names, in seconds; a plain number of more than four digits is seconds too."""
+    span = date_span(value)
+    if span is not None:
+        return span[0]
+    return _number(value)
+
 
 @dataclass(frozen=True)
 class Owners:
@@ -45,7 +133,8 @@ class Owners:
 
     hashes: NDArray[np.uint64]
     documents: NDArray[np.int32]
-    columns: Mapping[str, Column]
+    order: NDArray[np.int64]  # the places of passages in the collection
+    columns: dict[str, Column]
     _indexes: dict[str, NDArray[np.int32]] = field(default_factory=dict)
 
     @classmethod
@@ -56,19 +145,74 @@ class Owners:
         rows = np.fromiter(pairs, np.dtype((np.uint64, 2))).reshape(-1, 2)
         hashes, owners = rows[:, 0].astype(np.uint64), rows[:, 1].astype(np.int32)
         order = np.argsort(hashes)
-        return cls(hashes[order], owners[order], columns)
+        return cls(hashes[order], owners[order], order, columns)
 
-    def passing(self, filters: Filters) -> Passing:
-        """The passages that pass."""
-        conditions = {name: _values(name, value) for name, value in filters.items()}
-        ids = conditions.pop("id", None)
+    def passing(self, filters: Filters | None = None, fields: Sequence[FieldCondition] = ()) -> Passing:
+        """The passages that pass filters and conditions of the query language."""
+        filters = dict(filters or {})
+        ids = filters.pop("id", None)
         documents = np.ones(self._count, bool)
-        for name, values in conditions.items():
-            documents &= self._column(name).among(values)
+        for name, value in filters.items():
+            column = self._column(name)
+            if isinstance(value, Mapping):
+                documents &= column.within(_bounds(name, value))
+            else:
+                documents &= column.among(_values(name, value))
+        for condition in fields:
+            documents &= self._matching(condition) ^ condition.excluded
         passages = documents[self.documents]
         if ids is not None:
-            passages &= np.isin(np.arange(len(passages)), self.places(ids))
+            passages &= np.isin(np.arange(len(passages)), self.places(_values("id", ids)))
         return Passing(self, passages)
+
+    def unknown(self, condition: FieldCondition) -> bool:
+        """Whether no document says what a condition asks about."""
+        return self._field_of(condition) is None
+
+    def _field_of(self, condition: FieldCondition) -> Column | None:
+        names = {"lang": ("language",), "before": DATES, "after": DATES}.get(
+            condition.name, (condition.name,)
+        )
+        columns = (self._column(name) for name in names if self.has(name))
+        return next((column for column in columns if column.values), None)
+
+    def _matching(self, condition: FieldCondition) -> NDArray[np.bool_]:
+        column = self._field_of(condition)
+        assert column is not None, "`unknown` was asked"
+        value = condition.value.casefold()
+        match condition.name:
+            case "before":
+                return column.within({"lt": condition.value})
+            case "after":
+                return column.within({"gte": condition.value})
+            case "lang":
+                return column.where(lambda own: _language(own) == _language(value))
+            case "type":
+                return column.where(lambda own: own.casefold().lstrip(".") == value.lstrip("."))
+            case "path" if set(value) & set("*?["):
+                return column.where(lambda own: fnmatchcase(own.casefold(), value))
+            case "title":
+                words = re.findall(r"\w+", value)
+                return column.where(lambda own: _has_words(own, words))
+            case _:
+                return column.where(lambda own: value in own.casefold())
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a field."""
+        return name in self.columns or name in DERIVED
+
+    def counts(self, name: str, documents: NDArray[np.bool_]) -> dict[str, int]:
+        """How many of some documents have each value of a field; those of a date are its years."""
+        column = self._column(name)
+        if name in DATES:
+            column = column.mapped(_year)
+        return column.counts(documents)
+
+    @cached_property
+    def dates(self) -> NDArray[np.float64]:
+        """When each document was last changed, in seconds; NaN where it does not say so."""
+        column = self._field_of(FieldCondition("after", ""))
+        return np.full(self._count, np.nan) if column is None else column.dates[column.codes]
 
     def places(self, ids: Iterable[str]) -> NDArray[np.int32]:
         """Where passages stand among the hashes; -1 for an id that no passage has."""
@@ -78,7 +222,7 @@ class Owners:
         places = np.minimum(np.searchsorted(self.hashes, keys), len(self.hashes) - 1)
         return np.where(self.hashes[places] == keys, places, -1).astype(np.int32)
 
-    def places_in(self, name: str, ids: Sequence[Ids], pieces: bool) -> NDArray[np.int32]:
+    def places_in(self, name: str, ids: Sequence[Ids], pieces: bool = False) -> NDArray[np.int32]:
         """The same for every number of an index, whose ids are those of passages or of their pieces; kept."""
         if name not in self._indexes:
             names = (id for part in ids for id in part.strings)
@@ -90,12 +234,49 @@ class Owners:
         return len(self.columns["doc"].codes)
 
     def _column(self, name: str) -> Column:
+        if name not in self.columns and name in DERIVED:
+            source, change = DERIVED[name]
+            self.columns[name] = self._column(source).mapped(change)
         if name not in self.columns:
             raise RecipeError(
                 f"no document has the field {name!r}",
-                fix=f"filter by {', '.join(sorted({*self.columns, 'id'}))}",
+                fix=f"filter by {', '.join(sorted({*self.columns, *DERIVED, 'id'}))}",
             )
         return self.columns[name]
+
+
+def _folder(path: str) -> str:
+    parent = str(PurePosixPath(path).parent)
+    return "" if parent == "." else parent
+
+
+def _type(path: str) -> str:
+    match = SUFFIX.fullmatch(PurePosixPath(path).suffix)
+    return match[1].lower() if match else ""
+
+
+# Fields that are computed where the metadata have none: from which field, and how.
+DERIVED: Mapping[str, tuple[str, Callable[[str], str]]] = {
+    "path": ("doc", str),
+    "folder": ("path", _folder),
+    "type": ("path", _type),
+}
+
+
+def _language(value: str) -> str:
+    """A language by its name, in lower case; regions such as the US of en-US do not count."""
+    code = value.casefold()
+    return CODES.get(re.split("[-_]", code)[0], code)
+
+
+def _has_words(text: str, words: list[str]) -> bool:
+    own = re.findall(r"\w+", text.casefold())
+    return any(own[i : i + len(words)] == words for i in range(len(own) - len(words) + 1))
+
+
+def _year(value: str) -> str:
+    seconds = seconds_of(value)
+    return "" if np.isnan(seconds) else str(datetime.fromtimestamp(seconds, UTC).year)
 
 
 @dataclass(frozen=True)
@@ -114,17 +295,35 @@ class Passing:
         """Says it of every number of an index; `name` tells the indexes of a retriever apart."""
         return self._of(self.owners.places_in(name, ids, pieces))
 
+    @property
+    def documents(self) -> NDArray[np.bool_]:
+        """The documents of which a passage passes."""
+        documents = np.zeros(len(self.owners.columns["doc"].codes), bool)
+        documents[self.owners.documents[self.passages]] = True
+        return documents
+
     def _of(self, places: NDArray[np.int32]) -> NDArray[np.bool_]:
         return np.append(self.passages, False)[places]  # -1 is the last
 
 
-def _values(name: str, value: str | Sequence[str]) -> list[str]:
-    values = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
+def _values(name: str, value: object) -> list[str]:
+    values: list[Any] = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
     if not all(isinstance(one, str) for one in values):
         raise RecipeError(
-            f"the filter {name} = {value!r} is not text", fix=f'metadata are text: {{"{name}": "…"}}'
+            f"the filter {name} = {value!r} is not text",
+            fix=f'write text, or a range such as {{"{name}": {{"gte": 5}}}}',
         )
     return values
+
+
+def _bounds(name: str, bounds: Mapping[str, Bound]) -> Mapping[str, Bound]:
+    numbers = (isinstance(bound, Bound) and not isinstance(bound, bool) for bound in bounds.values())
+    if not bounds or set(bounds) - set(BOUNDS) or not all(numbers):
+        raise RecipeError(
+            f"the filter {name} = {dict(bounds)!r} is not a range",
+            fix=f"name {', '.join(BOUNDS)}, each with a number or a date",
+        )
+    return bounds
 
 
 def _columns(collection: Collection) -> tuple[dict[str, int], dict[str, Column]]:

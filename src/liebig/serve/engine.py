@@ -10,18 +10,21 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import orjson
 
 from liebig.base.machine import compute_alone, cores
 from liebig.bm25.analysis import Analyzer, words
 from liebig.bm25.search import BM25
+from liebig.search.answer import SearchAnswer, SearchOptions, Sort
 from liebig.search.embed import Embedder, Embedding, TextRequest
 from liebig.search.explain import Contribution
-from liebig.search.retriever import Generation, Result, Retriever
+from liebig.search.generation import Generation
+from liebig.search.retriever import Retriever
 from liebig.serve.batching import Batcher, BatchLimits
 from liebig.serve.middleware import Busy, Limits, Metrics, Refusal
 from liebig.text.layout import Role
@@ -61,43 +64,40 @@ def words_of(retriever: Retriever, question: str) -> list[Word]:
     analyzer, distinct = _analyzer(index), []
     for word in dict.fromkeys(words(question)):
         term = analyzer.term(word)
-        distinct.append(Word(word, term, None if index is None or not term else frequency(index, term)))
+        distinct.append(Word(word, term, None if index is None or not term else index.frequency(term)))
     return distinct
-
-
-def frequency(index: BM25, term: str) -> int:
-    """How many passages contain a term."""
-    numbers = ((segment, segment.terms.get(term)) for segment in index.segments)
-    return sum(segment.frequency(number) for segment, number in numbers if number is not None)
 
 
 T = TypeVar("T")
 EXPLAINED = 8  # explanations that may wait per worker
 log = logging.getLogger("liebig.serve")
-FrozenFilters = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True)
 class SearchQuery:
-    """A search with one or several systems; only questions with equal depth, systems and filters share a batch."""
+    """A search with one or several systems; only questions with equal options share a batch.
+
+    `filters` are as JSON, so that queries with equal ones are equal.
+    """
 
     text: str
     k: int
     systems: tuple[str | None, ...]
-    filters: FrozenFilters = ()
+    filters: bytes = b""
+    sort: Sort = "best"
+    facets: tuple[str, ...] = ()
+    floor: bool = True
+
+    @property
+    def options(self) -> SearchOptions:
+        """All but the text."""
+        filters = orjson.loads(self.filters) if self.filters else None
+        return SearchOptions(self.k, self.systems, filters, self.sort, self.facets, self.floor)
 
 
-class SearchResults(NamedTuple):
-    """The results of a question, one list per system, and the generation of the folder that answered."""
-
-    generation: int
-    lists: list[list[Result]]
-
-
-def frozen(filters: Mapping[str, str | Sequence[str]] | None) -> FrozenFilters:
+def frozen(filters: Mapping[str, Any] | None) -> bytes:
     """Filters as a hashable value."""
-    several = {name: (v,) if isinstance(v, str) else tuple(v) for name, v in (filters or {}).items()}
-    return tuple(sorted(several.items()))
+    return orjson.dumps(filters, option=orjson.OPT_SORT_KEYS) if filters else b""
 
 
 class ServingEngine:
@@ -131,7 +131,7 @@ class ServingEngine:
         lanes = 1 if embedder is not None and embedder.cuda else self._workers
         make = partial(self._batcher, how=how, lanes=lanes)
         self._embeds: Batcher[TextRequest, Embedding] = make("embed", self._embed)
-        self._searches: Batcher[SearchQuery, SearchResults] = make("search", self._search)
+        self._searches: Batcher[SearchQuery, SearchAnswer] = make("search", self._search)
         self._pairs: Batcher[tuple[str, str], float] = make("rerank", self._score)
         self._poll = asyncio.create_task(self._watch_folder())
 
@@ -161,7 +161,7 @@ class ServingEngine:
         self.metrics.tokens.inc(sum(item.tokens for item in embeddings))
         return embeddings
 
-    async def search(self, question: SearchQuery) -> SearchResults:
+    async def search(self, question: SearchQuery) -> SearchAnswer:
         """The best passages for a question, one list per system."""
         return (await self._searches.submit([question], [len(question.text) // 4 + 3]))[0]
 
@@ -231,23 +231,20 @@ class ServingEngine:
             raise Refusal(400, "This folder has no dense index, so there is no model to embed with.")
         return embedder
 
-    def _search(self, questions: list[SearchQuery]) -> list[SearchResults | Exception]:
-        """Search questions in groups of equal settings; an error fails only the questions of its group."""
-        answers: dict[int, SearchResults | Exception] = {}
-        for kind in dict.fromkeys((q.k, q.systems, q.filters) for q in questions):
-            places = [i for i, q in enumerate(questions) if (q.k, q.systems, q.filters) == kind]
-            k, systems, filters = kind
-            texts = [questions[i].text for i in places]
+    def _search(self, questions: list[SearchQuery]) -> list[SearchAnswer | Exception]:
+        """Search questions in groups of equal options; an error fails only the questions of its group."""
+        answers: dict[int, SearchAnswer | Exception] = {}
+        groups: dict[SearchQuery, list[int]] = {}
+        for place, question in enumerate(questions):
+            groups.setdefault(replace(question, text=""), []).append(place)
+        for kind, places in groups.items():
             try:
-                generation, by_system = self.retriever.search_generation(
-                    texts, k, systems, dict(filters) or None
-                )
+                made = self.retriever.answers([questions[place].text for place in places], kind.options)
             except Exception as error:
                 answers |= dict.fromkeys(places, error)
                 continue
-            for i, results in zip(places, zip(*by_system)):
-                answers[i] = SearchResults(generation, list(results))
-        return [answers[i] for i in range(len(questions))]
+            answers.update(zip(places, made))
+        return [answers[place] for place in range(len(questions))]
 
     def _score(self, pairs: list[tuple[str, str]]) -> list[float]:
         assert self.reranker is not None, "called only with a reranker"

@@ -24,7 +24,7 @@ from pydantic import Field
 from liebig.base.errors import RecipeError
 from liebig.builder.user_questions import UNJUDGED, incomplete_line, read_file
 from liebig.formats.output import json_line
-from liebig.search.retriever import Result
+from liebig.search.answer import Result
 from liebig.search.retriever_folder import WORK
 from liebig.serve.engine import SearchQuery, ServingEngine
 from liebig.serve.middleware import Refusal, check_query, reply
@@ -204,7 +204,8 @@ def label_routes(engine: ServingEngine, labelling: Labelling) -> APIRouter:
 async def _shown(engine: ServingEngine, labelling: Labelling, number: int) -> dict[str, Any]:
     text = labelling.questions[number]
     systems = tuple(engine.retriever.systems)
-    _, lists = await engine.search(SearchQuery(check_query(text, engine.limits), POOL_DEPTH, systems))
+    question = SearchQuery(check_query(text, engine.limits), POOL_DEPTH, systems, floor=False)
+    lists = (await engine.search(question)).lists
     grades = labelling.grades.get(key_of(text), {})
     passages = [
         {"id": r.id, "title": r.title, "text": r.text, "doc": r.doc, "relevance": grades.get(r.id)}

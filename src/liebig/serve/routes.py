@@ -25,9 +25,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from liebig import __version__
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Passage
+from liebig.search.answer import Result, SearchAnswer, Sort, by_document
 from liebig.search.embed import Embedding, Floats
 from liebig.search.explain import WORD, locate, snippet
-from liebig.search.retriever import Result, Retriever, by_document
+from liebig.search.query_language import HELP
+from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import SystemName
 from liebig.serve.engine import SearchQuery, ServingEngine, Word, analyzer_of, frozen, words_of
 from liebig.serve.middleware import (
@@ -164,7 +166,8 @@ class ParsedRoute(APIRoute):
 System = SystemName
 Texts = Annotated[list[str], Field(fail_fast=True)]  # one error is reported, so the first one suffices
 TokenIds = Annotated[list[int | list[int]], Field(fail_fast=True)]  # to be refused with advice
-Filters = dict[str, str | Texts]
+Range = dict[str, int | float | str]
+Filters = dict[str, str | Texts | Range]
 
 
 class Own(BaseModel):
@@ -176,12 +179,23 @@ class Own(BaseModel):
 class SearchRequest(Own):
     """A search."""
 
-    query: str = Field(description="The question, or words.", examples=["merge two sorted lists"])
+    query: str = Field(
+        description=f"The question, or words; it may have {HELP}.", examples=["merge two sorted lists"]
+    )
     k: int | None = Field(None, ge=1, description="Number of passages (default 10).")
     system: System | None = Field(None, description="The system to use (default: the one the build chose).")
     filters: Filters | None = Field(
-        None, description="Metadata fields, each with its required value or a list of accepted values."
+        None,
+        description="Metadata fields, each with its required value, a list of accepted values, or a range: "
+        '`{"gte": 5, "lt": 9}` for numbers, `{"gte": "2024-05"}` for dates.',
     )
+    sort: Sort = Field("best", description="`newest` puts the 100 best passages in the order of their dates.")
+    facets: Annotated[list[str], Field(max_length=16)] = Field(
+        [],
+        description="Fields, such as folder, type and language: `facets` of the answer has the number of matching "
+        "documents by value.",
+    )
+    floor: bool = Field(True, description="Answer with nothing where nothing seems to fit the question.")
     snippets: bool = Field(
         False, description="Add a snippet of each passage with the question's words marked."
     )
@@ -356,7 +370,7 @@ def search_routes(engine: ServingEngine) -> APIRouter:
         system: Annotated[System | None, Query(description="The system to use.")] = None,
         group: Annotated[bool, Query(description="Passages of one document together.")] = False,
     ) -> Response:
-        request = SearchRequest(query=q, k=k, system=system, filters=None, snippets=False, group=group)
+        request = SearchRequest.model_validate({"query": q, "k": k, "system": system, "group": group})
         return await _search(engine, request)
 
     @routes.post("/compare", summary="Compare two systems side by side")
@@ -387,10 +401,18 @@ def search_routes(engine: ServingEngine) -> APIRouter:
 async def _search(engine: ServingEngine, request: SearchRequest) -> Response:
     query, k = check_query(request.query, engine.limits), check_k(request.k, engine.limits)
     began = time.perf_counter()
-    generation, (results,) = await engine.search(
-        SearchQuery(query, k, (request.system,), frozen(request.filters))
+    answer = await engine.search(
+        SearchQuery(
+            query,
+            k,
+            (request.system,),
+            frozen(request.filters),
+            request.sort,
+            tuple(request.facets),
+            request.floor,
+        )
     )
-    took = time.perf_counter() - began
+    took, results = time.perf_counter() - began, answer.results
     retriever = engine.retriever
     if request.snippets:
         rows = await asyncio.to_thread(with_snippets, retriever, query, results)
@@ -400,11 +422,18 @@ async def _search(engine: ServingEngine, request: SearchRequest) -> Response:
         {
             "query": query,
             "system": request.system or retriever.system,
-            "generation": generation,
+            "generation": answer.generation,
             "took_ms": round(took * 1000, 2),
+            **_remarks(answer),
             **({"documents": document_rows(results, rows)} if request.group else {"results": rows}),
         }
     )
+
+
+def _remarks(answer: SearchAnswer) -> dict[str, Any]:
+    """What an answer says beside its results; counts only where they were requested."""
+    counts = {"facets": answer.facets} if answer.facets else {}
+    return {"notes": answer.notes, "suggestion": answer.suggestion, **counts}
 
 
 async def _compare(engine: ServingEngine, request: CompareRequest) -> Response:
@@ -415,17 +444,18 @@ async def _compare(engine: ServingEngine, request: CompareRequest) -> Response:
     )
     began, filters = time.perf_counter(), frozen(request.filters)
     depth = max(COMPARE_DEPTH, k)
-    generation, rankings = await engine.search(SearchQuery(query, depth, tuple(request.systems), filters))
+    answer = await engine.search(SearchQuery(query, depth, tuple(request.systems), filters))
     took = time.perf_counter() - began
-    lists = await asyncio.to_thread(side_by_side, retriever, query, request.systems, rankings, k)
+    lists = await asyncio.to_thread(side_by_side, retriever, query, request.systems, answer.lists, k)
     words = words_of(retriever, query)
     for item in lists:
         item["nothing"] = None if item["results"] else why_nothing(item["system"], words, bool(filters))
     return reply(
         {
             "query": query,
-            "generation": generation,
+            "generation": answer.generation,
             "took_ms": round(took * 1000, 2),
+            **_remarks(answer),
             "depth": depth,
             "words": [asdict(word) for word in words],
             "lists": lists,

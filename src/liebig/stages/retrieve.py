@@ -166,7 +166,8 @@ def _of_retriever(config: RetrieveConfig, path: Path, summary: dict[str, object]
     device = chosen(config.device)
     generation = Retriever.from_folder(path, device=device, reranker=config.reranker).current
     name = summary["system"] = generation.name_of(config.system, config.reranker)
-    system = generation.systems(config.filters, config.threads or cores())[name]
+    passing = generation.owners.passing(config.filters) if config.filters else None
+    system = generation.systems(passing, config.threads or cores())[name]
     if config.fold == "no":
         return system
     return Folded(system, config.fold, partial(_owners, generation.collection, pieces=False))

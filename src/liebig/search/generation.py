@@ -1,0 +1,265 @@
+"""One generation of a retriever's folder, opened: its texts, its indexes and its models.
+
+`Retriever` holds one and takes over the next; what asks it is `answer.py`. Memory: that of BM25's terms, the model,
+some ten MB of ids, and 20 bytes per passage where there are filters or conditions; all else is mapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liebig.base import workspace
+from liebig.base.config import nearest
+from liebig.base.errors import DataError, RecipeError
+from liebig.base.records import Document, Passage, Query
+from liebig.bm25.search import BM25
+from liebig.collection import KINDS, Collection
+from liebig.indexes import open_index
+from liebig.indexes.base import Index
+from liebig.search.filters import Owners, Passing
+from liebig.search.floor import Floor
+from liebig.search.matching import WordMatcher
+from liebig.search.retriever_folder import SYSTEMS, RetrieverDescription, SystemName
+from liebig.search.systems import (
+    SENTENCE_SHARE,
+    SENTENCES,
+    Filtered,
+    Hybrid,
+    Lexical,
+    Once,
+    QueryEncoder,
+    QueryVectors,
+    Reranked,
+    System,
+    cached_ids,
+    of_texts,
+    weighted_by,
+)
+from liebig.vectors import document_of
+
+if TYPE_CHECKING:
+    from liebig.model.cross_encoder import CrossEncoder
+    from liebig.model.encoder import Encoder
+    from liebig.search.embed import Embedder
+    from liebig.text.layout import Record, Role
+
+
+class Generation:
+    """Texts, indexes, and the model, which is loaded with the first dense question.
+
+    Nothing here changes, so searches that run while the next generation is taken over finish with theirs.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        description: RetrieverDescription,
+        *,
+        verify: bool = True,
+        device: str | None = None,
+        reranker: str | Path | None = None,
+    ) -> None:
+        """`reranker` is a cross-encoder to use in the place of the folder's own."""
+        self.folder, self.description = folder, description
+        own = None if description.reranker is None else folder / description.reranker
+        self._reranker_source, self._device = own if reranker is None else reranker, device
+        self._reranker: CrossEncoder | None = None
+        self.collection = Collection(folder / description.collection)
+        if (self.collection.path / workspace.MANIFEST).is_file():
+            workspace.verify(self.collection.path, hashes=verify)
+        for model in filter(None, (description.model, description.query)):
+            workspace.verify_part(folder / model, hashes=verify)
+        self.collection.open()
+        self.bm25 = BM25.open(folder / description.bm25, hashes=verify) if description.bm25 else None
+        self.index = open_index(folder / description.index, hashes=verify) if description.index else None
+        self.sentences = (
+            open_index(folder / description.sentences, hashes=verify) if description.sentences else None
+        )
+        opened = {"bm25": self.bm25, "dense": self.index, SENTENCES: self.sentences}
+        self._ids = {name: cached_ids(index) for name, index in opened.items() if index is not None}
+        self._models = tuple(
+            _identity(folder / name) for name in (description.model, description.query) if name
+        )
+        self._encoder = (
+            None if self.index is None else self._text_encoder(self.index, device, description.query)
+        )
+        # Questions may have a smaller model than passages, in the same space.
+        self._passage_encoder = (
+            self._encoder
+            if self.index is None or description.query is None
+            else self._text_encoder(self.index, device)
+        )
+        self._lock = Lock()
+        self._owners: Owners | None = None
+
+    def _text_encoder(self, index: Index, device: str | None, query: str | None = None) -> QueryEncoder:
+        named = query or self.description.model
+        return QueryEncoder(index, index.model if named is None else self.folder / named, device)
+
+    @property
+    def embedder(self) -> Embedder:
+        """The model of questions, with prompts and scaling as the index has them."""
+        return self.embedder_for("query")
+
+    def embedder_for(self, kind: Role) -> Embedder:
+        """The model of questions or of passages, which are the same unless the folder has one for each."""
+        encoder = self._encoder if kind == "query" else self._passage_encoder
+        if encoder is None:
+            raise RecipeError("the retriever has no vectors", fix="use system='bm25'")
+        return encoder.embedder
+
+    @property
+    def encoder(self) -> Encoder:
+        """The model of questions alone."""
+        return self.embedder.encoder
+
+    @property
+    def owners(self) -> Owners:
+        """Metadata by passage, read when the first filter comes."""
+        with self._lock:
+            if self._owners is None:
+                made = Owners.of(self.collection)
+                files = (
+                    self.collection.path / f"{kind}.jsonl" for kind in KINDS if self.collection.has(kind)
+                )
+                if not all(file.is_file() for file in files):
+                    raise DataError("this generation was removed while it was read", file=self.folder)
+                self._owners = made
+            return self._owners
+
+    @cached_property
+    def matcher(self) -> WordMatcher:
+        """Evaluates the query language's conditions on words."""
+        return WordMatcher(self.bm25, self.collection, self.owners)
+
+    @cached_property
+    def floor(self) -> Floor:
+        """Says whether a question fits the corpus; only where there are vectors."""
+        return Floor(self.bm25, self.systems()["dense"])
+
+    @property
+    def names(self) -> tuple[SystemName, ...]:
+        """The systems that can be asked."""
+        there = self.description.systems
+        more: tuple[SystemName, ...] = ("reranked",) if self._reranker_source is not None else ()
+        return (*there, *(name for name in more if there and name not in there))
+
+    @property
+    def reranker(self) -> CrossEncoder | None:
+        """The cross-encoder, loaded once; an int8 export runs on the CPU. None if there is none."""
+        with self._lock:
+            if self._reranker is None and self._reranker_source is not None:
+                from liebig.model.cross_encoder import CrossEncoder
+
+                self._reranker = CrossEncoder.load(self._reranker_source, device=self._device or "cpu")
+            return self._reranker
+
+    def _rerank(self, pairs: Sequence[tuple[Query, Sequence[Passage]]]) -> list[NDArray[np.float32]]:
+        from liebig.methods.reranker import scorer
+
+        assert self.reranker is not None, "its system was made"
+        return scorer([self.reranker])(pairs)
+
+    def take_model(self, other: Generation) -> None:
+        """Go on with the models that another generation has loaded, where they are the same."""
+        if self._reranker_source is not None and self._reranker_source == other._reranker_source:
+            self._reranker = other._reranker
+        same = bool(self._models) and None not in self._models and self._models == other._models
+        both = ((self._encoder, other._encoder), (self._passage_encoder, other._passage_encoder))
+        for mine, loaded in both if same else ():
+            if mine is not None and loaded is not None:
+                mine.share(loaded)
+
+    def name_of(self, system: str | None, reranker: str | Path | None = None) -> SystemName:
+        """The name of a system that there is; for None reranked, if a reranker is named, else the one of choice."""
+        name = system or (self.description.system if reranker is None else "reranked")
+        known = [one for one in SYSTEMS if one == name]
+        if not known:
+            raise RecipeError(f"there is no system {name!r}", fix=nearest(name, SYSTEMS))
+        if name not in self.names:
+            raise RecipeError(f"the retriever has no {name}", fix=f"ask for {' or '.join(self.names)}")
+        if reranker is not None and name != "reranked":
+            raise RecipeError(
+                f"the system {name} does not use a reranker", fix="leave out the reranker, or the system"
+            )
+        return known[0]
+
+    def systems(
+        self, passing: Passing | None = None, threads: int = 1, vectors: QueryVectors | None = None
+    ) -> dict[SystemName, System]:
+        """Every system there is, for one request: they share the vectors of its questions.
+
+        `passing` are the passages that they may give; `vectors` makes the vectors of questions in the place of the
+        model.
+        """
+        made: dict[str, System] = {}
+        if self.bm25 is not None:
+            made["bm25"] = Lexical(self.bm25, threads, id_of=self._ids["bm25"])
+        if self.index is not None and self._encoder is not None:
+            shared = Once(vectors or self._encoder)
+            made["dense"] = of_texts(self.index, shared, id_of=self._ids["dense"])
+            if self.sentences is not None:
+                made[SENTENCES] = of_texts(self.sentences, shared, SENTENCES, self._ids[SENTENCES])
+        if passing is not None:
+            made = {
+                name: system.among(passing) or Filtered(system, passing.check, self.total)
+                for name, system in made.items()
+            }
+        if "hybrid" in self.description.systems:
+            sentences = made.get(SENTENCES)
+            share = 0.0 if sentences is None else SENTENCE_SHARE
+            now = self.description
+            fuse = weighted_by(now.weight, now.norm, share, now.spread)
+            three = [made["bm25"], made["dense"], *([] if sentences is None else [sentences])]
+            made["hybrid"] = Hybrid(three, fuse)
+        if "reranked" in self.names:
+            best = made.get("hybrid") or next(iter(made.values()))
+            made["reranked"] = Reranked(best, self._rerank, self.passage, self.description.depth)
+        return {name: made[name] for name in SYSTEMS if name in made}
+
+    @property
+    def total(self) -> int:
+        """How deep a search can go."""
+        return max(1, self.collection.count("passages"))
+
+    def passage(self, id: str) -> Passage:
+        """The passage with this id, or the one of which it names a piece."""
+        try:
+            return self.collection.passage(id)
+        except DataError:
+            if (owner := document_of(id)) == id:
+                raise
+            return self.collection.passage(owner)
+
+    def document(self, id: str) -> Document | None:
+        """The document with this id; None where there is none."""
+        if not id or not self.collection.has("documents"):
+            return None
+        try:
+            return self.collection.document(id)
+        except DataError:
+            return None
+
+    def encode_passages(self, passages: Sequence[Passage]) -> NDArray[np.float32]:
+        """Vectors of passages, with or without their titles as in the index."""
+        return self.encode(passages, "passage")
+
+    def encode(self, texts: Sequence[Record], kind: Role) -> NDArray[np.float32]:
+        """Vectors of texts, made as those of the index and of its queries are."""
+        return self.embedder_for(kind).vectors(texts, kind)
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    """What tells a folder from another of its name that took its place, as after building anew; None without one."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns

@@ -1,0 +1,247 @@
+"""The query language: how it is read, that its conditions hold for every system, and what is said about the rest."""
+
+import random
+
+import pytest
+
+from liebig.base.errors import RecipeError
+from liebig.search.answer import NOTHING_FITS
+from liebig.search.matching import pattern_of
+from liebig.search.query_language import FieldCondition, ParsedQuery, WordCondition, date_span, parse
+from liebig.search.retriever import Retriever
+from liebig.search.suggest import _prefix_edits, distance
+from tests.search.conftest import make_folder
+
+DOCUMENTS = {
+    "farm/barley.md": (
+        "Barley in spring", {"language": "en", "modified": "2023-05-01", "size": "900"},
+        "The growth of barley is limited by the scarcest nutrient of the soil.",
+        "Nitrogen and phosphorus are taken from the ground by every harvest.",
+    ),
+    "farm/beer.txt": (
+        "Fermentation", {"language": "en", "modified": "2024-02-29T10:00:00", "size": "20000"},
+        "Fermentation of barley makes beer. Universities study the yeast.",
+        "The soil of the brewery is not the growth of the barley.",
+    ),
+    "sky/comet.pdf": (
+        "Kometen", {"language": "de", "modified": "2024-11-18", "size": "100"},
+        "Ein Komet ist ein kleiner Körper aus Eis. 彗星は氷の天体です。",
+        "Halley's comet returns; growth is of barley no concern.",
+    ),
+    "violin": ("Violins", {}, "The happiest violin has four strings.", "A bow of the barley field, of the soil."),
+}  # fmt: skip
+ALL = [f"{doc}-{i}" for doc in DOCUMENTS for i in range(2)]
+
+
+@pytest.fixture(scope="module")
+def retriever(small_model, tmp_path_factory):
+    return Retriever.from_folder(
+        make_folder(tmp_path_factory.mktemp("language") / "out", small_model, DOCUMENTS)
+    )
+
+
+def ids(retriever, query, system="hybrid", **more):
+    return {result.id for result in retriever.answer(query, 8, system, **more).results}
+
+
+def test_a_query_without_syntax_is_handed_on_unchanged():
+    for query in (
+        "what  is x?",
+        "python -m venv",
+        "std::vector",
+        '19" rack',
+        "-5 degrees",
+        "a - b",
+        "--flag",
+        "e-mail",
+    ):
+        assert parse(query) == ParsedQuery(query, typed=query)
+
+
+def test_every_piece_of_syntax_is_read():
+    query = parse(
+        'soil "of the soil" -beer -"two words" ferm* title:barley -type:pdf lang:de before:2024 path:"a b"'
+    )
+    assert query.text == "soil of the soil ferm"
+    assert [str(word) for word in query.words] == ['"of the soil"', "-beer", '-"two words"', "ferm*"]
+    assert [str(field) for field in query.fields] == [
+        "title:barley",
+        "-type:pdf",
+        "lang:de",
+        "before:2024",
+        'path:"a b"',
+    ]
+    assert query.notes == ()
+    assert parse("“curly quotes”, please").words == (WordCondition("phrase", "curly quotes"),)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ('an "open quote', "not closed"),
+        ("author:smith wrote", "author: is not a field"),
+        ("before:soon", "is not a date"),
+        ("after:2024-13", "is not a date"),
+        ("title: barley", "has no value"),
+        ("ab* cheese", "too short"),
+        ("+beer barley", "+ is not an operator"),
+        ("beer OR barley", "OR is not an operator"),
+    ],
+)
+def test_what_is_not_understood_is_said(query, said):
+    assert said in " ".join(parse(query).notes)
+    assert parse(query).text
+
+
+@pytest.mark.parametrize("system", ["bm25", "dense", "hybrid"])
+@pytest.mark.parametrize(
+    "condition",
+    [
+        WordCondition("phrase", "growth of barley"),
+        WordCondition("phrase", "of the"),  # stop words alone
+        WordCondition("phrase", "Halley's comet"),
+        WordCondition("phrase", "氷の天体"),
+        WordCondition("phrase", "fermentation"),  # one word, without stemming
+        WordCondition("prefix", "ferm"),
+        WordCondition("prefix", "universi"),  # its term is univers
+        WordCondition("prefix", "happy"),
+        WordCondition("phrase", "growth of barley", excluded=True),
+        WordCondition("prefix", "barl", excluded=True),
+    ],
+)
+def test_a_condition_on_words_holds_for_every_system(retriever, system, condition):
+    pattern = pattern_of(condition)
+    texts = {id: retriever.passage(id) for id in ALL}
+    having = {id for id, p in texts.items() if pattern.search(p.title) or pattern.search(p.text)}
+    passing = set(ALL) - having if condition.excluded else having
+    found = ids(retriever, f"growth barley {condition}", system)
+    assert found <= passing
+    if system != "bm25":  # which gives what shares a word with the query
+        assert found == passing
+
+
+def test_an_excluded_word_goes_with_its_other_forms(retriever):
+    assert ids(retriever, "barley -comets", "dense") == {id for id in ALL if id != "sky/comet.pdf-1"}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "documents"),
+    [
+        ("title:barley", {"farm/barley.md"}),
+        ('title:"in spring"', {"farm/barley.md"}),
+        ("path:farm", {"farm/barley.md", "farm/beer.txt"}),
+        ("path:*.md", {"farm/barley.md"}),
+        ("type:pdf", {"sky/comet.pdf"}),
+        ("-type:.PDF", {"farm/barley.md", "farm/beer.txt", "violin"}),
+        ("lang:de", {"sky/comet.pdf"}),
+        ("lang:german", {"sky/comet.pdf"}),
+        ("before:2024", {"farm/barley.md"}),
+        ("after:2024-02", {"farm/beer.txt", "sky/comet.pdf"}),
+        ("after:2024-02-29 before:2024-03", {"farm/beer.txt"}),
+    ],
+)
+def test_fields_choose_documents(retriever, conditions, documents):
+    for system in ("dense", "hybrid"):
+        found = {result.doc for result in retriever.answer(f"barley {conditions}", 8, system).results}
+        assert found == documents
+
+
+def test_conditions_alone_list_the_documents_that_meet_them(retriever):
+    answer = retriever.answer("lang:en", sort="newest")
+    assert [result.id for result in answer.results] == ["farm/beer.txt-0", "farm/barley.md-0"]
+    assert [result.id for result in retriever.search("lang:en")] == ["farm/barley.md-0", "farm/beer.txt-0"]
+
+
+def test_a_phrase_that_no_passage_has_is_named(retriever):
+    answer = retriever.answer('"barley of growth"')
+    assert answer.results == []
+    assert answer.notes == ('No passage has "barley of growth".',)
+
+
+def test_a_field_that_no_document_has_is_left_out_and_said(small_model, tmp_path):
+    plain = {"a": ("A", {}, "Barley grows."), "b": ("B", {}, "Barley rots.")}
+    retriever = Retriever.from_folder(make_folder(tmp_path / "out", small_model, plain))
+    answer = retriever.answer("barley lang:de", 5, "bm25")
+    assert len(answer.results) == 2
+    assert "lang:de" in answer.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("filters", "documents"),
+    [
+        ({"size": {"gte": 100, "lt": 900}}, {"sky/comet.pdf"}),
+        ({"size": {"gt": 100, "lte": 900}}, {"farm/barley.md"}),
+        ({"modified": {"gte": "2024"}}, {"farm/beer.txt", "sky/comet.pdf"}),
+        ({"modified": {"lte": "2024-02-29"}}, {"farm/barley.md", "farm/beer.txt"}),
+        ({"modified": {"gt": "2024-02"}, "language": ["de", "en"]}, {"sky/comet.pdf"}),
+        ({"folder": "farm", "type": "md"}, {"farm/barley.md"}),
+    ],
+)
+def test_ranges_compare_numbers_and_dates(retriever, filters, documents):
+    found = {result.doc for result in retriever.search("barley", 8, "dense", filters)}
+    assert found == documents
+
+
+@pytest.mark.parametrize("bounds", [{}, {"above": 5}, {"gte": True}, {"gte": "soon"}, {"gte": None}])
+def test_a_range_that_is_none_is_refused(retriever, bounds):
+    with pytest.raises(RecipeError, match=r"range|bound"):
+        retriever.search("barley", 3, "dense", {"size": bounds})
+
+
+def test_facets_count_documents_and_ignore_a_filter_on_their_own_field(retriever):
+    names = ("folder", "type", "language", "modified", "colour")
+    answer = retriever.answer("barley", facets=names)
+    assert answer.facets == {
+        "folder": {"farm": 2, "sky": 1},
+        "type": {"md": 1, "pdf": 1, "txt": 1},
+        "language": {"en": 2, "de": 1},
+        "modified": {"2024": 2, "2023": 1},
+        "colour": {},
+    }
+    narrowed = retriever.answer("barley", facets=names, filters={"type": "md"}).facets
+    assert narrowed["type"] == answer.facets["type"]
+    assert narrowed["language"] == {"en": 1}
+    assert retriever.answer("barley -comet", facets=("type",)).facets["type"] == {"md": 1, "txt": 1}
+
+
+def test_newest_orders_the_best_by_date(retriever):
+    answer = retriever.answer("barley", 8, "bm25", sort="newest")
+    docs = list(dict.fromkeys(result.doc for result in answer.results))
+    assert docs == ["sky/comet.pdf", "farm/beer.txt", "farm/barley.md", "violin"]
+    assert [result.rank for result in answer.results] == list(range(1, len(answer.results) + 1))
+
+
+def test_questions_asked_together_are_answered_as_alone(retriever):
+    queries = ["barley", '"growth of barley"', "soil -beer", "type:pdf", "comet"]
+    together = retriever.search_many(queries, 5, "bm25")
+    assert together == [retriever.search(query, 5, "bm25") for query in queries]
+
+
+def test_did_you_mean_a_word_of_the_corpus(retriever):
+    assert retriever.answer("fermentaton of barly").suggestion == "fermentation of barley"
+    assert retriever.answer("fermentation of barley").suggestion is None
+    assert retriever.answer("xyzzyqwert").suggestion is None
+
+
+def test_nonsense_finds_nothing_and_says_so(retriever):
+    answer = retriever.answer("xyzzyqwert")
+    assert (answer.results, answer.notes) == ([], (NOTHING_FITS,))
+    assert retriever.answer("xyzzyqwert", floor=False).results
+
+
+def test_edits_to_a_prefix_are_the_fewest_to_any_beginning():
+    rng = random.Random(0)
+    words = ["".join(rng.choices("abc", k=rng.randint(1, 7))) for _ in range(300)]
+    for word in words[:20]:
+        expected = [min(distance(term, word[:end]) for end in range(len(word) + 1)) for term in words]
+        assert _prefix_edits(words, word).tolist() == expected
+    assert distance("preasure", "pressure") == 1
+    assert distance("wrod", "word") == 1
+
+
+def test_dates_are_spans():
+    assert date_span("2024-02")[1] == date_span("2024-03")[0]
+    assert date_span("2023-12")[1] == date_span("2024")[0]
+    assert date_span("2024-05-01T00:00:00Z")[0] == date_span("2024-05-01")[0]
+    assert date_span("last week") is None
+    assert str(FieldCondition("path", "a b", excluded=True)) == '-path:"a b"'
