@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from liebig.base.errors import RecipeError
 from liebig.serve.middleware import Limits
 
 DEFAULT = Limits()
@@ -51,6 +52,11 @@ def command(
     timeout: Annotated[
         float, typer.Option(help="Maximum time to answer a request (s).", min=0.1)
     ] = DEFAULT.seconds,
+    llm: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="A server that speaks the OpenAI API, for answers in sentences."),
+    ] = None,
+    llm_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the search page in a browser.")] = False,
 ) -> None:
     """Serve a retriever over HTTP: a search page, and an API for search, embeddings and reranking.
@@ -62,7 +68,12 @@ def command(
 
         liebig serve runs/notes --open
     """
+    from liebig.integrations.ask import ChatModel
     from liebig.serve.server import serve as run
+
+    if (llm is None) != (llm_model is None):
+        raise RecipeError("a language model needs both --llm and --llm-model", fix="name both, or none")
+    chat = None if llm is None or llm_model is None else ChatModel(llm, llm_model)
 
     limits = Limits(
         body=max_body_mb << 20, texts=max_texts, k=max_k, seconds=timeout, queue=queue, wait_ms=wait_ms,
@@ -70,5 +81,5 @@ def command(
     )  # fmt: skip
     run(
         folder, host=host, port=port, token=token, workers=workers, reranker=reranker, device=device,
-        limits=limits, open_page=open_page, say=lambda line: typer.echo(line, err=True),
+        limits=limits, llm=chat, open_page=open_page, say=lambda line: typer.echo(line, err=True),
     )  # fmt: skip

@@ -34,6 +34,7 @@ from liebig.search.answer import (
     by_document,
     with_texts,
 )
+from liebig.search.context import PromptContext, looked_at, within_budget
 from liebig.search.explain import Contribution, bm25_score, dense_score, leave_one_out
 from liebig.search.filters import Filters
 from liebig.search.generation import Generation
@@ -154,6 +155,15 @@ class Retriever:
         """The answers to queries that are asked together."""
         several = _several(texts)
         return self._asking(lambda generation: answers(generation, several, options))
+
+    def context(
+        self, question: str, tokens: int = 2000, system: str | None = None, filters: Filters | None = None
+    ) -> PromptContext:
+        """The best passages of a question in at most that many tokens, numbered, for a prompt: `context(...).text`."""
+        if tokens < 1:
+            raise RecipeError(f"tokens must be at least 1, got {tokens}")
+        answer = self.answer(question, looked_at(tokens), system, filters=filters)
+        return within_budget(question, answer.results, tokens, answer.notes)
 
     def similar(self, passage_id: str, k: int = 10, filters: Filters | None = None) -> list[Result]:
         """The k passages most like a given one, by their vectors; by the words they share where there are none."""

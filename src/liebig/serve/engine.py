@@ -20,6 +20,7 @@ import orjson
 from liebig.base.machine import compute_alone, cores
 from liebig.bm25.analysis import Analyzer, words
 from liebig.bm25.search import BM25
+from liebig.integrations.ask import ChatModel
 from liebig.search.answer import SearchAnswer, SearchOptions, Sort
 from liebig.search.embed import Embedder, Embedding, TextRequest
 from liebig.search.explain import Contribution
@@ -109,8 +110,9 @@ class ServingEngine:
         limits: Limits,
         *,
         workers: int | None = None,
+        llm: ChatModel | None = None,
     ) -> None:
-        self.retriever, self.limits = retriever, limits
+        self.retriever, self.limits, self.llm = retriever, limits, llm
         self.metrics = Metrics()
         self._workers = workers or cores()
         self._pool = ThreadPoolExecutor(self._workers, "compute", compute_alone)

@@ -202,6 +202,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 PARSED = "liebig.json"  # where the scope of a request has its parsed body
+SLOW = {"/ask": 600.0}  # seconds of routes that wait for another server
 LARGE = 64 << 10  # bytes of a body that is parsed in a thread
 FIELDS = 256  # names and values in the objects of a request
 OPEN = ("/", "/docs", "/label", "/health", "/favicon.ico", "/favicon.svg")  # these need no token
@@ -234,7 +235,7 @@ class Guard:
         try:
             self._check(scope["path"], dict(scope["headers"]))
             body = await self._body(scope, receive)
-            async with asyncio.timeout(self._limits.seconds):
+            async with asyncio.timeout(SLOW.get(scope["path"], self._limits.seconds)):
                 if body:
                     scope[PARSED] = await self._parse(body)
                 await self._app(scope, _replay(body, receive), answer)

@@ -10,7 +10,7 @@ import asyncio
 import base64
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import cache
@@ -19,13 +19,17 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import APIRouter, FastAPI, Query, Request, Response
+from fastapi.responses import StreamingResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 
 from liebig import __version__
-from liebig.base.errors import DataError
+from liebig.base.errors import DataError, LiebigError
+from liebig.base.json_output import to_json
 from liebig.base.records import Document, Passage
+from liebig.integrations.ask import ChatModel, CitationCheck, messages_of
 from liebig.search.answer import Result, SearchAnswer, Sort, by_document
+from liebig.search.context import PromptContext, looked_at, within_budget
 from liebig.search.embed import Embedding, Floats
 from liebig.search.explain import WORD, locate, snippet
 from liebig.search.query_language import HELP
@@ -215,6 +219,15 @@ class CompareRequest(Own):
     filters: Filters | None = Field(None, description="As in /search.")
 
 
+class ContextRequest(Own):
+    """A question whose best passages are to go into a prompt."""
+
+    query: str = Field(description="As in /search.", examples=["merge two sorted lists"])
+    tokens: int = Field(2000, ge=1, le=100_000, description="Budget of tokens, which are estimated.")
+    system: System | None = Field(None, description="The system to use (default: the one the build chose).")
+    filters: Filters | None = Field(None, description="As in /search.")
+
+
 class ExplainRequest(Own):
     """A question and a passage to explain."""
 
@@ -377,6 +390,18 @@ def search_routes(engine: ServingEngine) -> APIRouter:
     async def compare(request: CompareRequest) -> Response:
         return await _compare(engine, request)
 
+    @routes.post("/context", summary="The best passages within a budget of tokens, numbered, for a prompt")
+    async def context(request: ContextRequest) -> Response:
+        made = await _context(engine, request)
+        return reply(asdict(made) | {"text": made.text})
+
+    @routes.post("/ask", summary="Let a language model answer from that context, as server-sent events")
+    async def ask(request: ContextRequest) -> Response:
+        if engine.llm is None:
+            raise Refusal(400, "This server has no language model; start it with --llm URL --llm-model NAME.")
+        made = await _context(engine, request)
+        return StreamingResponse(answer_events(engine.llm, made), media_type="text/event-stream")
+
     @routes.post("/explain", summary="Show what each word of a passage adds to its score")
     async def explain(request: ExplainRequest) -> Response:
         query = check_query(request.query, engine.limits)
@@ -428,6 +453,29 @@ async def _search(engine: ServingEngine, request: SearchRequest) -> Response:
             **({"documents": document_rows(results, rows)} if request.group else {"results": rows}),
         }
     )
+
+
+async def _context(engine: ServingEngine, request: ContextRequest) -> PromptContext:
+    query, k = check_query(request.query, engine.limits), min(looked_at(request.tokens), engine.limits.k)
+    answer = await engine.search(SearchQuery(query, k, (request.system,), frozen(request.filters)))
+    return await asyncio.to_thread(within_budget, query, answer.results, request.tokens, answer.notes)
+
+
+def answer_events(llm: ChatModel, context: PromptContext) -> Iterator[bytes]:
+    """The answer as events: each has a `delta` of text, the last has the `sources` that were cited, or an `error`."""
+    check = CitationCheck(context.sources)
+    try:
+        for part in check.checked(llm.stream(messages_of(context))) if context.sources else ():
+            yield _event({"delta": part})
+    except LiebigError as error:
+        yield _event({"error": str(error)})
+        return
+    cited = [asdict(source) for source in context.sources if source.number in check.cited]
+    yield _event({"sources": cited, "notes": context.notes, "problem": check.problem})
+
+
+def _event(value: Any) -> bytes:
+    return b"data: " + to_json(value) + b"\n\n"
 
 
 def _remarks(answer: SearchAnswer) -> dict[str, Any]:
@@ -553,6 +601,7 @@ def _info(engine: ServingEngine, model: str) -> dict[str, object]:
         "max_client_batch_size": limits.texts,
         "max_batch_tokens": limits.budget or (embedder.budget if embedder else None),
         "max_k": limits.k,
+        "llm": None if engine.llm is None else engine.llm.name,
         "retriever": engine.retriever.info(),
     }
 

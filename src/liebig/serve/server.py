@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter, FastAPI
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+    from liebig.integrations.ask import ChatModel
     from liebig.serve.engine import ServingEngine
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -41,6 +42,7 @@ def serve(
     reranker: Path | None = None,
     device: str | None = None,
     limits: Limits | None = None,
+    llm: ChatModel | None = None,
     open_page: bool = False,
     page: str = "",
     more: Callable[[ServingEngine], APIRouter] | None = None,
@@ -53,7 +55,7 @@ def serve(
     limits = limits or Limits()
     listening = listen(host, port)
     with listening:
-        engine = _engine(folder, limits, workers, reranker, device, say)
+        engine = _engine(folder, limits, workers, reranker, device, llm, say)
         app = make_app(engine, token=token, more=[more(engine)] if more is not None else [])
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}"
@@ -97,6 +99,7 @@ def _engine(
     workers: int | None,
     reranker: Path | None,
     device: str | None,
+    llm: ChatModel | None,
     say: Callable[[str], None],
 ) -> ServingEngine:
     """Open the folder and load its models, so that errors are reported before the server starts."""
@@ -108,7 +111,7 @@ def _engine(
     if "dense" in retriever.systems:
         _ = retriever.current.embedder
     say(f"Opened {counted(len(retriever), 'passages')} ({', '.join(retriever.systems)}).")
-    return ServingEngine(retriever, limits, workers=workers)
+    return ServingEngine(retriever, limits, workers=workers, llm=llm)
 
 
 def make_server(app: FastAPI, limits: Limits, ready: Callable[[], None]) -> uvicorn.Server:
