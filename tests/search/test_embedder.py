@@ -5,13 +5,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from liebig import encoders
 from liebig.base import machine
+from liebig.base.compiled import byte_products
 from liebig.base.records import Passage
 from liebig.evaluation.encoders import ModelScorer
+from liebig.indexes.exact import ExactIndex
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
+from liebig.model.kernels import int8
 from liebig.search import embed
 from liebig.search.embed import Embedder, TextItem, TextRequest, Workers
+from liebig.search.systems import QueryEncoder
 from liebig.text.tokenizer import Tokenizer
 
 WORDS = ["soil", "barley", "nutrient", "law", "of", "the", "minimum", "chemistry", "agriculture", "corpus"]
@@ -79,3 +84,25 @@ def test_evaluation_tokenises_beside_the_model(model, monkeypatch):
     vectors = np.concatenate([window.vectors for window in scorer.embedder.stream(items, "passage")])
     assert seen == [16, 16, 8]
     np.testing.assert_allclose(vectors, scorer.encoder.encode_texts(PASSAGES, prompt="passage"), **CLOSE)
+
+
+def test_questions_are_encoded_in_int8_once_its_kernels_are_compiled(monkeypatch):
+    index = ExactIndex("fp16", 384, about={"model": str(encoders.folder()), "unit": True})
+    precisions = []
+    monkeypatch.delenv("LIEBIG_PRECISION")
+    for compiled in (False, True):
+        monkeypatch.setattr(int8, "is_compiled", lambda kernel, compiled=compiled: compiled)
+        precisions.append(QueryEncoder(index).embedder.precision)
+    assert precisions == ["fp32", "int8" if byte_products() else "fp32"]
+    monkeypatch.setenv("LIEBIG_PRECISION", "fp32")
+    assert QueryEncoder(index).embedder.precision == "fp32"
+
+
+@pytest.mark.skipif(not byte_products(), reason="needs int8 dot products")
+def test_questions_in_int8_are_near_those_in_fp32():
+    questions = ["when was the steam engine invented", "rivers of Asia", "why do leaves fall?"]
+    rough, exact = (
+        Embedder.load(encoders.folder(), "cpu", precision=precision).vectors(questions, "query")
+        for precision in ("int8", "fp32")
+    )
+    assert (rough * exact).sum(1).min() > 0.999

@@ -31,7 +31,14 @@ from numpy.typing import NDArray
 
 from liebig.base.errors import MissingDependency
 from liebig.base.hub import model_folder
-from liebig.base.machine import Pace, free_cores, helpers, set_threads, tokenizer_threads
+from liebig.base.machine import (
+    Pace,
+    default_precision,
+    free_cores,
+    helpers,
+    set_threads,
+    tokenizer_threads,
+)
 from liebig.base.records import Title
 from liebig.model.numpy_model import NumpyEncoder, NumpyModel
 from liebig.model.onnx_graph import OnnxEncoder, OnnxModel, graph_folder, is_export
@@ -380,6 +387,18 @@ def encode(
 def window_sizes(first: int) -> Iterator[int]:
     """Texts of each window, up to WINDOW: half as many again as in the one before, during which they are tokenised."""
     return accumulate(repeat(WINDOW), lambda size, most: min(size * 3 // 2, most), initial=min(first, WINDOW))
+
+
+def question_precision() -> Precision:
+    """What questions are encoded in on a CPU: `auto`, unless the int8 kernels would have to be compiled for them.
+
+    A question alone takes a sixth of the time in int8 (aarch64); compiling takes as long as a thousand in fp32.
+    """
+    if find_spec("torch") is None or find_spec("numba") is None:
+        return "fp32"
+    from liebig.model.kernels import int8
+
+    return "auto" if int8.is_compiled(int8.run_layers) or default_precision() != "auto" else "fp32"
 
 
 def _scaled(advance: Callable[[float], None], share: float, tokens: int) -> None:

@@ -183,10 +183,14 @@ class QueryEncoder:
     def _load(self) -> Embedder:
         if self._model is None:
             raise RecipeError("the index does not say which model made it", fix="name one with --model")
-        from liebig.search.embed import Embedder  # which BM25 does without
+        from liebig.search.embed import Embedder, question_precision  # which BM25 does without
 
         made = Embedder.load(
-            Path(self._model), self._device, query_length=self._query_length, half=self._half
+            Path(self._model),
+            self._device,
+            query_length=self._query_length,
+            half=self._half,
+            precision=question_precision(),
         )
         if made.width != self._width:
             raise DataError(
