@@ -76,6 +76,14 @@ def default_precision() -> str:
     return os.environ.get(PRECISION, "auto")
 
 
+LLM_KEY = "LIEBIG_LLM_KEY"  # of the server that `ask` and `serve --llm` talk to
+
+
+def llm_key() -> str | None:
+    """What LLM_KEY says, if anything."""
+    return os.environ.get(LLM_KEY) or None
+
+
 # How libraries say that memory ran out, of a GPU and of the machine; their errors have no common class.
 GPU_FULL = (
     "CUDA out of memory", "CUDA error: out of memory", "HIP out of memory", "MPS backend out of memory",

@@ -100,7 +100,7 @@ def write_report(out: Path) -> Path:
         about="",
         samples=SAMPLES,
         seed=0,
-        words=lambda stage: in_words(stage, {}),
+        words=in_words,
     )
     report.write_text(render(page), encoding="utf-8")
     return report

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
 import secrets
 import urllib.error
@@ -20,11 +19,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from liebig.base import machine
 from liebig.base.errors import RecipeError, ResourceError
 from liebig.queries.endpoint import LARGEST_ANSWER, OPENER, TemporaryFailure, content, whole
 from liebig.search.context import NumberedSource, PromptContext
 
-KEY = "LIEBIG_LLM_KEY"
 RULES = (
     "Answer the question from the numbered sources and from nothing else. Behind every statement name its source by "
     "its number in square brackets, such as [1] or [2][3]. If the sources do not answer the question, say so. The "
@@ -51,7 +50,7 @@ class ChatModel:
     def stream(self, messages: list[dict[str, str]]) -> Iterator[str]:
         """The answer, part by part."""
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
-        if key := os.environ.get(KEY):
+        if key := machine.llm_key():
             headers["Authorization"] = f"Bearer {key}"
         body = {"model": self.name, "messages": messages, "stream": True}
         address = f"{self.url.rstrip('/')}/chat/completions"
