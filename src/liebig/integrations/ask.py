@@ -65,7 +65,7 @@ class ChatModel:
             said = error.read(200).decode("utf-8", "replace").strip()
             raise ResourceError(
                 f"{self.url} refuses the request ({error.code}): {said}",
-                fix=f"check --llm, --model and {KEY}",
+                fix=f"check --llm, --model and {machine.LLM_KEY}",
             ) from None
         except TemporaryFailure as error:
             raise ResourceError(f"{self.url}: {error}", fix="check --llm and --model") from None
