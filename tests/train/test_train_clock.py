@@ -183,7 +183,6 @@ def test_a_busy_machine_is_shared_by_a_run_of_minutes_alone(length, threads, tmp
 
     config = SimpleNamespace(loop=LoopConfig(**length), optim=None, schedule=None)
     monkeypatch.setattr(stage, "train", lambda *args, **kwargs: seen.append(torch.get_num_threads()))
-    monkeypatch.setattr(stage, "sharded", lambda objective: False)
     monkeypatch.setattr(machine, "cores", lambda: 4)
     monkeypatch.setattr(machine, "others_load", lambda: 40.0)
     before = torch.get_num_threads()

@@ -7,14 +7,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from liebig.base.errors import TrainingError
 from liebig.train import guards
-from liebig.train.batch import Batch
 from liebig.train.distributed import ALONE, World
 from liebig.train.guards import Budget, find_budget, fitting
-from liebig.train.objective import Represented
-from liebig.train.step import OutOfMemory, step
-from tests.worlds.toy import Toy, spans
+from liebig.train.step import OutOfMemory
+from tests.worlds.toy import spans
 
 
 def test_the_budget_is_halved_until_the_step_fits_and_each_time_it_is_said() -> None:
@@ -67,18 +64,14 @@ def test_without_a_gpu_the_budget_is_a_fixed_number() -> None:
     assert find_budget(lambda tokens: None, spans(), ALONE) == guards.CPU_TOKENS
 
 
-@pytest.mark.parametrize(
-    ("fits", "room", "careful", "best"),
-    [(40_000, 10**9, False, 32768), (10**6, 20_000, False, 16384), (20_000, 20_000, True, 16384)],
-)
+@pytest.mark.parametrize(("fits", "room", "best"), [(40_000, 10**9, 32768), (10**6, 20_000, 16384)])
 def test_on_a_gpu_the_fastest_budget_that_fits_is_found(
-    monkeypatch: pytest.MonkeyPatch, fits: int, room: int, careful: bool, best: int
+    monkeypatch: pytest.MonkeyPatch, fits: int, room: int, best: int
 ) -> None:
     state = {"now": 0.0, "used": 0}
 
     def gradient(tokens: int) -> None:
         if tokens > fits:
-            assert not careful, "nothing that does not fit is tried"
             raise OutOfMemory
         state["used"] = tokens
         state["now"] += 1 + 1e6 / tokens
@@ -90,19 +83,4 @@ def test_on_a_gpu_the_fastest_budget_that_fits_is_found(
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     monkeypatch.setattr(guards.time, "monotonic", lambda: state["now"])
     batch = SimpleNamespace(tokens=10**6)
-    assert find_budget(gradient, batch, World(device=torch.device("cuda")), careful=careful) == best
-
-
-def test_processes_that_share_parameters_stop_with_a_fix_instead_of_waiting_for_each_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Full(Toy):
-        def represent(self, chunk: Batch) -> Represented:
-            raise torch.OutOfMemoryError("full")
-
-    monkeypatch.setattr("liebig.train.step.sharded", lambda objective: True)
-    for meeting in ("counts", "largest", "smallest"):
-        monkeypatch.setattr(World, meeting, lambda self, value: value)
-    monkeypatch.setattr(World, "any", lambda self, flag: pytest.fail("waits for processes that never come"))
-    with pytest.raises(TrainingError, match="fewer chunk_tokens"):
-        step(Full(), spans(), World(rank=0, size=2))
+    assert find_budget(gradient, batch, World(device=torch.device("cuda"))) == best
