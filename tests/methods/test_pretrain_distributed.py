@@ -1,4 +1,4 @@
-"""Two processes compute what one does: coCondenser with its masked terms, SimCLR, MoCo's queue, projections, shards."""
+"""Two processes compute what one does: coCondenser with its masked terms, SimCLR, MoCo's queue, projections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from liebig.methods.moco import MoCo
 from liebig.methods.simclr import SimCLR
 from liebig.model.pooling import Dense, Normalize
 from liebig.train.checkpoint import take_module
-from liebig.train.distributed import ALONE, World, shard
+from liebig.train.distributed import ALONE, World
 from liebig.train.step import step
 from tests.worlds.pretraining import assert_same_gradients, backbone, batch, gradients, side, spans
 from tests.worlds.processes import together
@@ -57,7 +57,7 @@ def queued(world: World) -> dict[str, Any]:
     return {"queue": objective.in_order(), "keys": dict(objective.key_encoder.state_dict())}
 
 
-def projected(world: World, divided: bool) -> dict[str, Any]:
+def projected(world: World) -> dict[str, Any]:
     """SimCLR and MoCo on an encoder with a projection after three steps of an optimiser."""
     found = {}
     for kind in ("simclr", "moco"):
@@ -67,8 +67,6 @@ def projected(world: World, divided: bool) -> dict[str, Any]:
             objective = SimCLR(SimCLR.Config(), model, tail).double().eval()
         else:
             objective = MoCo(MoCo.Config(queue=12, momentum=0.9), model, tail).double().eval()
-        if divided:
-            shard(objective, world)
         optimiser = torch.optim.AdamW([p for p in objective.parameters() if p.requires_grad], lr=1e-2)
         for number in range(3):
             optimiser.zero_grad()
@@ -80,13 +78,7 @@ def projected(world: World, divided: bool) -> dict[str, Any]:
 
 
 def everything(world: World) -> dict[str, Any]:
-    several = {"divided": projected(world, True)} if world.size > 1 else {}
-    return {
-        "contrasted": contrasted(world),
-        "queued": queued(world),
-        "projected": projected(world, False),
-        **several,
-    }
+    return {"contrasted": contrasted(world), "queued": queued(world), "projected": projected(world)}
 
 
 @cache
@@ -125,11 +117,10 @@ def test_the_queue_and_the_momentum_encoder_are_the_same_in_two_processes(two):
 
 
 @pytest.mark.parametrize("kind", ["simclr", "moco"])
-@pytest.mark.parametrize("how", ["projected", "divided"])
-def test_a_projection_is_trained_alike_in_two_processes_and_in_shards(two, kind, how):
+def test_a_projection_is_trained_alike_in_two_processes(two, kind):
     expected = alone()["projected"][kind]
     assert any(name.startswith("tail.0.") for name in expected)
     for process in two:
-        assert process[how][kind].keys() == expected.keys()
+        assert process["projected"][kind].keys() == expected.keys()
         for name, value in expected.items():
-            torch.testing.assert_close(process[how][kind][name], value, rtol=0, atol=1e-8, msg=name)
+            torch.testing.assert_close(process["projected"][kind][name], value, rtol=0, atol=1e-8, msg=name)

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from liebig.base.config import parse
 from liebig.base.errors import CorruptError, RecipeError, TrainingError
-from liebig.train import distributed as sharding, guards, log as record
+from liebig.train import guards, log as record
 from liebig.train.batch import Batch
 from liebig.train.checkpoint import load_checkpoint
 from liebig.train.distributed import ALONE, global_norm
@@ -226,16 +226,6 @@ def test_vectors_that_begin_alike_are_no_collapse() -> None:
     assert collapse.look(0.01) is None
     assert "spread out again" in (collapse.look(0.5) or "")
     assert "have collapsed" in (collapse.look(0.01) or "")
-
-
-def test_whole_copies_are_too_large_when_they_would_take_half_of_a_gpu(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    objective = Toy()
-    need = 16 * sum(x.numel() for x in objective.parameters())
-    for memory, divided in ((2 * need, False), (2 * need - 1, True)):
-        monkeypatch.setattr(sharding, "device_memory", lambda device, memory=memory: memory)
-        assert sharding.too_large(objective, ALONE) is divided
 
 
 def test_the_best_checkpoint_is_kept_and_can_be_loaded(tmp_path: Path) -> None:
