@@ -99,8 +99,8 @@ def _gpus() -> Iterator[Finding]:
         yield Finding("encoding", encoding())
         return
     for number in range(torch.cuda.device_count()):
-        found = torch.cuda.get_device_properties(number)
-        yield Finding("GPU", f"{found.name}, {found.total_memory / GIB:.0f} GiB")
+        gpu = torch.cuda.get_device_properties(number)
+        yield Finding("GPU", f"{gpu.name}, {gpu.total_memory / GIB:.0f} GiB")
         yield Finding("attention", attention(torch.device("cuda", number), torch.bfloat16))
 
 
@@ -191,9 +191,11 @@ def _told(name: str, findings: Iterator[Finding]) -> Iterator[Finding]:
 
 
 def _words(path: Path, collection: Collection) -> Iterator[Finding]:
-    found, count = len(BM25.open(path, hashes=False)), collection.count("passages")
-    good = found == count
-    yield Finding("BM25", f"{found:,} of {counted(count, 'passages')}", good, "" if good else "liebig update")
+    indexed, count = len(BM25.open(path, hashes=False)), collection.count("passages")
+    good = indexed == count
+    yield Finding(
+        "BM25", f"{indexed:,} of {counted(count, 'passages')}", good, "" if good else "liebig update"
+    )
 
 
 def _dense(path: Path, collection: Collection, model: Path | None) -> Iterator[Finding]:
@@ -325,7 +327,7 @@ class StoredSample:
 
 def sample(shards: Sequence[Shard], passage: Callable[[str], Passage], pieces: bool) -> StoredSample:
     """Vectors drawn from all over an index; of a passage with several, the first."""
-    firsts, found, rows = starts(shards), [], []
+    firsts, passages, rows = starts(shards), [], []
     for draw in range(min(SAMPLE * 8, firsts[-1])):
         number = int(permute(draw, firsts[-1], 0))
         place = int(np.searchsorted(firsts, number, side="right")) - 1
@@ -333,11 +335,11 @@ def sample(shards: Sequence[Shard], passage: Callable[[str], Passage], pieces: b
         id = shard.ids[row]
         if row in shard.deleted or (pieces and not id.endswith("#0")):
             continue
-        found.append(passage(id.removesuffix("#0") if pieces else id))
+        passages.append(passage(id.removesuffix("#0") if pieces else id))
         rows.append(shard.vectors[row : row + 1].decode()[0])
-        if len(found) == SAMPLE:
+        if len(passages) == SAMPLE:
             break
-    return StoredSample(found, np.array(rows, np.float32), shards[0].vectors.type if shards else "fp32")
+    return StoredSample(passages, np.array(rows, np.float32), shards[0].vectors.type if shards else "fp32")
 
 
 def compare(encoder: Encoder, stored: StoredSample, about: Mapping[str, Any]) -> Finding:
@@ -365,10 +367,10 @@ def compare(encoder: Encoder, stored: StoredSample, about: Mapping[str, Any]) ->
 def _diagnosed(encoder: Encoder, stored: StoredSample, said: EncodingSettings, likeness: float) -> Finding:
     for other in _others(encoder, said):
         if stored.fits(encoded(encoder, stored.passages, other)):
-            found = " and ".join(said.differences(other))
+            differences = " and ".join(said.differences(other))
             return Finding(
                 "vectors",
-                f"the index was made with {found}",
+                f"the index was made with {differences}",
                 False,
                 "encode again, or use the model as it was then",
             )

@@ -118,9 +118,9 @@ def judge(folder: Path) -> JudgedBuild:
     now = generation.description
     passages = {passage.id: passage.doc for passage in generation.collection.passages()}
     documents = set(passages.values())
-    asked = [question for question in questions_for(documents) if question.split == "test"]
-    queries = [Query(question.id, question.text) for question in asked]
-    judgements = judgements_from_mapping({question.id: question.grades for question in asked})
+    test_questions = [question for question in questions_for(documents) if question.split == "test"]
+    queries = [Query(question.id, question.text) for question in test_questions]
+    judgements = judgements_from_mapping({question.id: question.grades for question in test_questions})
     systems = generation.systems()
     before = open_system(folder / WORK / "vectors-start")
     chosen = check.read(folder / str(now.checks))["chosen"]
@@ -135,7 +135,7 @@ def judge(folder: Path) -> JudgedBuild:
         run = block_from_mapping({query.id: by_document(of_query, passages) for query, of_query in hits})
         scores = evaluate([run], judgements, MEASURES)
         values[name] = {str(measure): scores.of(measure) for measure in MEASURES}
-    return JudgedBuild(len(asked), len(documents), len(passages), chosen, values)
+    return JudgedBuild(len(test_questions), len(documents), len(passages), chosen, values)
 
 
 def by_document(hits: Hits, documents: Mapping[str, str]) -> dict[str, float]:

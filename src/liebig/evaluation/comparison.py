@@ -157,7 +157,7 @@ def compare_systems(
         )
     ]
     measures = list(systems[0].values)
-    found: list[Pair] = []
+    tested: list[Pair] = []
     for measure in measures:
         compared = [
             compare(
@@ -169,7 +169,7 @@ def compare_systems(
             for a, b in pairs
         ]
         p_values = [c.p_randomisation if test == "randomisation" else c.p_t for c in compared]
-        found += [
+        tested += [
             Pair(measure, a, b, comparison, p, adjusted)
             for (a, b), comparison, p, adjusted in zip(pairs, compared, p_values, holm(p_values))
         ]
@@ -179,7 +179,7 @@ def compare_systems(
         }
         for system in systems
     }
-    return TaskComparison(queries, list(by_name), seeds, found)
+    return TaskComparison(queries, list(by_name), seeds, tested)
 
 
 def beaten(comparison: TaskComparison, measure: str, name: str, alpha: float) -> list[str]:

@@ -415,14 +415,14 @@ def ranked_in(run: Path, depth: int, queries: Iterable[str] | None = None) -> di
     return {query: hits.ids for query, hits in found_in(run, depth, queries).items()}
 
 
-def _found(blocks: Iterable[RunBlock], depth: int, wanted: Iterable[str] | None) -> dict[str, FirstHits]:
-    asked, result = None if wanted is None else set(wanted), dict[str, FirstHits]()
+def _found(blocks: Iterable[RunBlock], depth: int, queries: Iterable[str] | None) -> dict[str, FirstHits]:
+    chosen, result = None if queries is None else set(queries), dict[str, FirstHits]()
     for block in blocks:
         for i, raw in enumerate(block.queries):
             query = _text(raw)
             if query in result:
                 raise Ungrouped()
-            if asked is None or query in asked:
+            if chosen is None or query in chosen:
                 result[query] = _of_query(block, i, query, depth)
     return result
 

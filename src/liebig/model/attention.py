@@ -113,7 +113,7 @@ def probabilities(
     q_THE: Tensor, k_THE: Tensor, plan: BucketPlan, scale: float | None, reach: int
 ) -> list[Tensor]:
     """Attention probabilities of every sequence, H x L x L each, in the row's order."""
-    found: dict[int, Tensor] = {}
+    by_sequence: dict[int, Tensor] = {}
     scale = q_THE.shape[-1] ** -0.5 if scale is None else scale
     for bucket, q_bLHE, k_bLHE in zip(plan.buckets, plan.gather(q_THE), plan.gather(k_THE), strict=True):
         q, k = q_bLHE.transpose(1, 2), k_bLHE.transpose(1, 2)
@@ -124,8 +124,8 @@ def probabilities(
         share = scores.softmax(-1)
         for i, sequence in enumerate(bucket.sequences):
             n = bucket.length if bucket.real is None else int(bucket.real[i].sum())
-            found[int(sequence)] = share[i, :, :n, :n]
-    return [found[i] for i in range(len(found))]
+            by_sequence[int(sequence)] = share[i, :, :n, :n]
+    return [by_sequence[i] for i in range(len(by_sequence))]
 
 
 def allowed(bucket: Bucket, reach: int, device: torch.device) -> Tensor | None:

@@ -47,14 +47,14 @@ def run_stack(
     x_TD: Tensor,
     extras: Extras,
     route: Mapping[str, Any],
-    wanted: frozenset[int],
+    taps: frozenset[int],
     call: LayerCall,
 ) -> tuple[Tensor, dict[int, Tensor]]:
-    """States after all layers, and after those wanted (the first is 1)."""
+    """States after all layers, and after the layers in `taps` (the first is 1)."""
     kept = {}
     for i, layer in enumerate(layers, 1):
         x_TD = call(layer, x_TD, extras[getattr(layer, "attention_type", "")], route)
-        if i in wanted:
+        if i in taps:
             kept[i] = x_TD
     return x_TD, kept
 
@@ -331,19 +331,19 @@ class Backbone(nn.Module):
         return "; ".join(said) + "."
 
     def _run(
-        self, layers: Sequence[nn.Module], x_TD: Tensor, packed: Packed, wanted: frozenset[int]
+        self, layers: Sequence[nn.Module], x_TD: Tensor, packed: Packed, taps: frozenset[int]
     ) -> tuple[Tensor, dict[int, Tensor]]:
         route = self._route(packed)
         if "packed_offsets" not in route:
-            return self.kind.run(self.body, layers, x_TD, packed, self._stack, route, wanted)
+            return self.kind.run(self.body, layers, x_TD, packed, self._stack, route, taps)
         forms = {lean_form(self.family, layer) for layer in layers}
         form = forms.pop() if len(forms) == 1 else None
         if form is None or (x_TD.is_cuda and not triton_is_here()):
-            return self.kind.run(self.body, layers, x_TD, packed, self._fast or self._stack, route, wanted)
+            return self.kind.run(self.body, layers, x_TD, packed, self._fast or self._stack, route, taps)
         dropping = any(layer.training for layer in layers)
         noise = plain.draw_noise(len(layers), x_TD.device) if dropping else None
         x_TD = x_TD.to(attention.compute_dtype(packed.device, self.dtype)).contiguous()
-        each = sorted(wanted)
+        each = sorted(taps)
         with torch.cuda.device_of(x_TD):  # Triton launches on the current device
             records = x_TD.is_cuda and torch.is_grad_enabled()
             run = self._captures.run if self._captures is not None and records else run_lean

@@ -96,10 +96,10 @@ class Family:
         packed: Packed,
         stack: Stack,
         route: Mapping[str, Any],
-        wanted: frozenset[int],
+        taps: frozenset[int],
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """States after all layers, and after those wanted (the first is 1), each T x D."""
-        return stack(layers, x_TD, self.extras(body, x_TD, packed), route, wanted)
+        """States after all layers, and after the layers in `taps` (the first is 1), each T x D."""
+        return stack(layers, x_TD, self.extras(body, x_TD, packed), route, taps)
 
 
 def lm_head_transform(head: Any, states_MD: Tensor) -> Tensor:
@@ -265,17 +265,17 @@ class MPNet(Family):
         packed: Packed,
         stack: Stack,
         route: Mapping[str, Any],
-        wanted: frozenset[int],
+        taps: frozenset[int],
     ) -> tuple[Tensor, dict[int, Tensor]]:
         plan = packed.plan
         parts = zip(plan.gather(x_TD), plan.buckets, strict=True)
-        done = [mpnet_bucket(body, layers, x_bLD, bucket.real, wanted) for x_bLD, bucket in parts]
-        kept = {i: plan.scatter([states[i] for _, states in done]) for i in wanted}
+        done = [mpnet_bucket(body, layers, x_bLD, bucket.real, taps) for x_bLD, bucket in parts]
+        kept = {i: plan.scatter([states[i] for _, states in done]) for i in taps}
         return plan.scatter([last for last, _ in done]), kept
 
 
 def mpnet_bucket(
-    body: Any, layers: Sequence[nn.Module], x_bLD: Tensor, real_bL: Tensor | None, wanted: frozenset[int]
+    body: Any, layers: Sequence[nn.Module], x_bLD: Tensor, real_bL: Tensor | None, taps: frozenset[int]
 ) -> tuple[Tensor, dict[int, Tensor]]:
     """MPNet's layers over one rectangle, with its position bias and an additive mask."""
     bias = body.encoder.compute_position_bias(x_bLD)
@@ -286,7 +286,7 @@ def mpnet_bucket(
     kept = {}
     for i, layer in enumerate(layers, 1):
         x_bLD = layer(x_bLD, mask, bias)[0]
-        if i in wanted:
+        if i in taps:
             kept[i] = x_bLD
     return x_bLD, kept
 

@@ -206,7 +206,7 @@ def list_modules(folder: Path) -> list[tuple[str, str]]:
 def read_modules(folder: Path) -> list[tuple[str, Path]]:
     """The modules by name with their folders: a Transformer, a Pooling, then Dense and Normalize in any order."""
     path = folder / "modules.json"
-    found = []
+    modules = []
     for kind, place in list_modules(folder):
         name = kind.rpartition(".")[2]
         if not kind.startswith("sentence_transformers.") or name not in MODULES:
@@ -216,11 +216,11 @@ def read_modules(folder: Path) -> list[tuple[str, Path]]:
         inside = (folder / place).resolve()
         if not inside.is_relative_to(folder.resolve()):
             raise ModelError(f"the module folder {place!r} lies outside the model folder", file=path)
-        found.append((name, folder / place))
-    names = [name for name, _ in found]
+        modules.append((name, folder / place))
+    names = [name for name, _ in modules]
     if names[:2] != ["Transformer", "Pooling"] or set(names[2:]) & {"Transformer", "Pooling"}:
         raise ModelError(f"the modules {names} do not turn a text into one vector", file=path)
-    return found
+    return modules
 
 
 def transformer_settings(folder: Path) -> TextLengthFile:

@@ -194,7 +194,7 @@ def spans(text: str, language: str | None = None) -> list[Span]:
     words = words_of(language)
     endings = words.endings
     candidates = _UNCASED if text.islower() else _CASED
-    found: list[Span] = []
+    sentences: list[Span] = []
     start, last = len(text) - len(text.lstrip()), len(text.rstrip())
     bracketed = "(" in text
     for match in candidates.finditer(text, 0, last):
@@ -207,11 +207,11 @@ def spans(text: str, language: str | None = None) -> list[Span]:
         if ends:
             end = _stripped(text, match)
             if end > start:
-                found.append((start, end))
+                sentences.append((start, end))
             start = after
     if last > start:
-        found.append((start, last))
-    return found
+        sentences.append((start, last))
+    return sentences
 
 
 def _stripped(text: str, match: Match) -> int:

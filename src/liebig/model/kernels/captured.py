@@ -117,20 +117,20 @@ class Captures:
         x_TD: Tensor,
         route: Mapping[str, Any],
         noise: Tensor | None,
-        wanted: Sequence[int],
+        taps: Sequence[int],
     ) -> tuple[Tensor, ...]:
         """What `run_lean` computes, with gradient."""
         offsets, longest = route["packed_offsets"], route["packed_longest"]
         if not pays(x_TD.shape, layers, longest):
-            return run_lean(layers, x_TD, route, noise, wanted)
+            return run_lean(layers, x_TD, route, noise, taps)
         stack = self._stack(layers)
         size = padded_size(x_TD.shape[0], offsets.shape[0] - 1, longest)
-        graph = stack.graph(layers, size, x_TD, noise is not None, tuple(wanted))
+        graph = stack.graph(layers, size, x_TD, noise is not None, tuple(taps))
         if graph is None:
-            return run_lean(layers, x_TD, route, noise, wanted)
+            return run_lean(layers, x_TD, route, noise, taps)
         weights = all_weights(layers)
-        found: tuple[Tensor, ...] = Replayed.apply(x_TD, graph, stack.wait(), offsets, noise, *weights)
-        return found
+        outputs: tuple[Tensor, ...] = Replayed.apply(x_TD, graph, stack.wait(), offsets, noise, *weights)
+        return outputs
 
     def _stack(self, layers: Sequence[LeanLayer]) -> Stack:
         """By where the weights lie: graphs read them there."""
@@ -171,23 +171,23 @@ class Stack:
         return waiting
 
     def graph(
-        self, layers: Sequence[LeanLayer], size: Size, x: Tensor, drops: bool, wanted: tuple[int, ...]
+        self, layers: Sequence[LeanLayer], size: Size, x: Tensor, drops: bool, taps: tuple[int, ...]
     ) -> CapturedGraph | None:
         """The graph of a size, recorded now if it came before; None where layers have to run as they are."""
         if self.busy:
             return None
         # All that is a constant inside a recorded graph; what changes from run to run is copied into its tensors.
-        key = size, x.dtype, drops, wanted, tuple(layer.rates for layer in layers)
+        key = size, x.dtype, drops, taps, tuple(layer.rates for layer in layers)
         self._times[key] += 1
-        found = self._graphs.pop(key, None)
-        if found is None and self._times[key] > 1 and key not in self._too_large:
-            found = self._recorded(key, layers, x)
-        if found is not None:
-            self._graphs[key] = found
-        return found
+        graph = self._graphs.pop(key, None)
+        if graph is None and self._times[key] > 1 and key not in self._too_large:
+            graph = self._recorded(key, layers, x)
+        if graph is not None:
+            self._graphs[key] = graph
+        return graph
 
     def _recorded(self, key: Key, layers: Sequence[LeanLayer], x: Tensor) -> CapturedGraph | None:
-        size, _, drops, wanted, _ = key
+        size, _, drops, taps, _ = key
         # What the layers keep for the backward pass, and the weights in half precision with room for their gradients.
         kept = KEPT * size.tokens * x.shape[1] * len(layers)
         weights = sum(weight.nbytes for weight in all_weights(layers))
@@ -204,7 +204,7 @@ class Stack:
             if self._flat is None:
                 self._flat = layers[0].weights.up.new_empty(sum(w.numel() for w in all_weights(layers)))
             with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-                return CapturedGraph(layers, size, x, drops, wanted, self._flat, self._pool)
+                return CapturedGraph(layers, size, x, drops, taps, self._flat, self._pool)
         except torch.OutOfMemoryError:
             self._too_large.add(key)
             return None
@@ -223,14 +223,14 @@ class CapturedGraph:
         size: Size,
         like: Tensor,
         drops: bool,
-        wanted: tuple[int, ...],
+        taps: tuple[int, ...],
         flat: Tensor,
         pool: Any,
     ) -> None:
         """`flat` takes the gradients of all parameters; a run copies them, so that graphs may share it."""
-        self.layers, self.size, self.wanted = layers, size, wanted
+        self.layers, self.size, self.taps = layers, size, taps
         self.x = like.new_zeros(size.tokens, like.shape[1])
-        self.grads = [torch.zeros_like(self.x) for _ in range(1 + len(wanted))]
+        self.grads = [torch.zeros_like(self.x) for _ in range(1 + len(taps))]
         # Where sequences of padding would end; `_place_sequences` moves them behind the row.
         self.steps = size.longest * torch.arange(1, size.sequences + 1, dtype=torch.int32, device=like.device)
         self.offsets = torch.zeros(size.sequences + 1, dtype=torch.int32, device=like.device)
@@ -268,11 +268,11 @@ class CapturedGraph:
         total = next(len(grad) for grad in grads if grad is not None)
         # The recorded pass goes through all layers, with zeros where there is no gradient. Layers behind the last state
         # that has one get None, as autograd would give.
-        ends = (len(self.layers), *self.wanted)
+        ends = (len(self.layers), *self.taps)
         reached = max(end for end, grad in zip(ends, grads) if grad is not None)
-        found = torch._utils._unflatten_dense_tensors(self.flat.clone(), weights)
+        gradients = torch._utils._unflatten_dense_tensors(self.flat.clone(), weights)
         count = reached * len(LeanWeights._fields)
-        return self.dx[:total].clone(), [*found[:count], *[None] * (len(weights) - count)]
+        return self.dx[:total].clone(), [*gradients[:count], *[None] * (len(weights) - count)]
 
     def _place_sequences(self, offsets: Tensor, total: int) -> None:
         """The row's sequences, then those of zeros up to the end, then empty ones."""
@@ -286,13 +286,13 @@ class CapturedGraph:
         route = {"packed_offsets": self.offsets, "packed_longest": self.size.longest}
         self._saved.clear()
         self._halves = halves(self.layers, self.x.dtype)
-        return forward(self.x, self.layers, self._halves, route, self.noise, self.wanted, self._saved)
+        return forward(self.x, self.layers, self._halves, route, self.noise, self.taps, self._saved)
 
     def _backward(self) -> tuple[Tensor]:
         saved = list(self._saved)
-        dx, found = differentiate(self.grads, self.layers, self._halves, saved, self.noise, self.wanted)
+        dx, gradients = differentiate(self.grads, self.layers, self._halves, saved, self.noise, self.taps)
         assert dx is not None, "there are gradients"
-        torch.cat([part.reshape(-1) for part in found if part is not None], out=self.flat)
+        torch.cat([part.reshape(-1) for part in gradients if part is not None], out=self.flat)
         return (dx,)
 
 
@@ -326,18 +326,18 @@ class Replayed(Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         assert ctx.waiting is not None, "differentiated a second time"
         assert ctx.versions == versions(ctx.graph.layers), CHANGED
-        dx, found = ctx.graph.backward(grads)
+        dx, gradients = ctx.graph.backward(grads)
         ctx.waiting = None
-        return dx, None, None, None, None, *found
+        return dx, None, None, None, None, *gradients
 
 
-def make_room(device: torch.device, wanted: int) -> bool:
+def make_room(device: torch.device, needed: int) -> bool:
     """Whether a graph of about that many bytes leaves enough memory to others; if so, there is room for it then."""
     free, _ = torch.cuda.mem_get_info(device)
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    if wanted > FREE_SHARE * (free + unused):
+    if needed > FREE_SHARE * (free + unused):
         return False
-    if wanted > free:
+    if needed > free:
         torch.cuda.empty_cache()  # what lies unused cannot be given back while a graph is recorded
     return True
 

@@ -96,8 +96,8 @@ def gelu_class() -> type[Any]:
     """Loaded already where there is a layer; else it takes seconds."""
     from transformers.activations import GELUActivation
 
-    found: type[Any] = GELUActivation
-    return found
+    activation: type[Any] = GELUActivation
+    return activation
 
 
 @cache
@@ -138,17 +138,17 @@ def run_lean(
     x_TD: Tensor,
     route: Mapping[str, Any],
     noise: Tensor | None,
-    wanted: Sequence[int],
+    taps: Sequence[int],
 ) -> tuple[Tensor, ...]:
-    """States after all layers, then after those wanted (the first is 1).
+    """States after all layers, then after the layers in `taps` (the first is 1).
 
     `noise` is what dropouts are a function of, layers x 2 x 2; None for no dropout.
     """
     if torch.is_grad_enabled():
         weights = all_weights(layers)
-        found: tuple[Tensor, ...] = Layers.apply(x_TD, layers, route, noise, tuple(wanted), *weights)
-        return found
-    return forward(x_TD, layers, halves(layers, x_TD.dtype), route, noise, wanted, None)
+        outputs: tuple[Tensor, ...] = Layers.apply(x_TD, layers, route, noise, tuple(taps), *weights)
+        return outputs
+    return forward(x_TD, layers, halves(layers, x_TD.dtype), route, noise, taps, None)
 
 
 def all_weights(layers: Sequence[LeanLayer]) -> list[Tensor]:
@@ -171,11 +171,11 @@ def halves(layers: Sequence[LeanLayer], dtype: torch.dtype) -> list[Halves]:
     shapes = [_shapes(layer.weights) for layer in layers]
     sizes = [prod(shape) for some in shapes for shape in some]
     parts = iter(torch.empty(sum(sizes), dtype=dtype, device=layers[0].weights.up.device).split(sizes))
-    found = [Halves(*(next(parts).view(shape) for shape in some)) for some in shapes]
+    rounded = [Halves(*(next(parts).view(shape) for shape in some)) for some in shapes]
     # One launch for all weights of all layers; a copy each would cost the host more than the GPU.
-    places = [place for half in found for place in _places(half)]
+    places = [place for half in rounded for place in _places(half)]
     torch._foreach_copy_(places, [source for layer in layers for source in _products(layer.weights)])
-    return found
+    return rounded
 
 
 def _shapes(w: LeanWeights) -> tuple[tuple[int, ...], ...]:
@@ -215,13 +215,13 @@ class Layers(Function):
         layers: Sequence[LeanLayer],
         route: Mapping[str, Any],
         noise: Tensor | None,
-        wanted: tuple[int, ...],
+        taps: tuple[int, ...],
         *parameters: Tensor,
     ) -> tuple[Tensor, ...]:
-        ctx.saved, ctx.layers, ctx.noise, ctx.wanted = [], layers, noise, wanted
+        ctx.saved, ctx.layers, ctx.noise, ctx.taps = [], layers, noise, taps
         ctx.halves, ctx.versions = halves(layers, x.dtype), versions(layers)
         ctx.set_materialize_grads(False)
-        return forward(x, layers, ctx.halves, route, noise, wanted, ctx.saved)
+        return forward(x, layers, ctx.halves, route, noise, taps, ctx.saved)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
@@ -229,9 +229,9 @@ class Layers(Function):
         assert len(ctx.saved) == len(ctx.layers), "differentiated a second time"
         assert ctx.versions == versions(ctx.layers), CHANGED
         grads = (grad, *others)
-        dx, found = differentiate(grads, ctx.layers, ctx.halves, ctx.saved, ctx.noise, ctx.wanted)
+        dx, gradients = differentiate(grads, ctx.layers, ctx.halves, ctx.saved, ctx.noise, ctx.taps)
         ctx.halves = None
-        return dx, None, None, None, None, *found
+        return dx, None, None, None, None, *gradients
 
 
 def forward(
@@ -240,7 +240,7 @@ def forward(
     halves: Sequence[Halves],
     route: Mapping[str, Any],
     noise: Tensor | None,
-    wanted: Sequence[int],
+    taps: Sequence[int],
     saved: list[Activations] | None,
 ) -> tuple[Tensor, ...]:
     """The forward pass; what the backward pass needs is put into `saved`, if there will be one."""
@@ -249,9 +249,9 @@ def forward(
         x, own = one_forward(x, layer, half, route, _own(noise, i), saved is not None)
         if own is not None and saved is not None:
             saved.append(own)
-        if i + 1 in wanted:
+        if i + 1 in taps:
             kept[i + 1] = x.view_as(x)  # what autograd marks as an output must not be what is saved
-    return x, *(kept[i] for i in wanted)
+    return x, *(kept[i] for i in taps)
 
 
 def differentiate(
@@ -260,22 +260,22 @@ def differentiate(
     halves: Sequence[Halves],
     saved: list[Activations],
     noise: Tensor | None,
-    wanted: Sequence[int],
+    taps: Sequence[int],
 ) -> tuple[Tensor | None, list[Tensor | None]]:
     """The backward pass: gradients of the input and of all parameters; takes from `saved` what it is done with.
 
     `grads` belong to what the forward pass gave; layers behind the last of them that is there have none.
     """
-    found: list[Tensor | None] = []
-    grad, given = grads[0], dict(zip(wanted, grads[1:], strict=True))
+    gradients: list[Tensor | None] = []
+    grad, given = grads[0], dict(zip(taps, grads[1:], strict=True))
     # From the last layer down. A state that was asked for has a gradient of its own beside that of the layer above.
     for i in range(len(layers) - 1, -1, -1):
         grad, own = _sum(grad, given.get(i + 1)), saved.pop()
         parts: Sequence[Tensor | None] = [None] * len(LeanWeights._fields)
         if grad is not None:
             grad, parts = backward(grad.contiguous(), layers[i], halves[i], own, _own(noise, i))
-        found = [*parts, *found]
-    return grad, found
+        gradients = [*parts, *gradients]
+    return grad, gradients
 
 
 class Activations(NamedTuple):
@@ -374,8 +374,8 @@ def attend_backward(grad: Tensor, seen: Seen, scale: float) -> Tensor:
     """The gradient of queries, keys and values, T x 3D."""
     grad = grad.view_as(seen.out)
     if seen.sums is None:
-        (found,) = torch.autograd.grad(seen.out, seen.qkv, grad)
-        return found.contiguous().flatten(1)
+        (dqkv,) = torch.autograd.grad(seen.out, seen.qkv, grad)
+        return dqkv.contiguous().flatten(1)
     from liebig.model.kernels import short_attention
 
     given = seen.qkv, seen.out, seen.sums, seen.offsets, seen.longest

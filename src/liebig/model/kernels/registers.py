@@ -270,8 +270,8 @@ def max_by_bits(builder: Any, a: Any, b: Any) -> Any:
 @operation(types.float32, VECTOR)
 def reduce_max(builder: Any, a: Any) -> Any:
     """The largest of a vector by their bits."""
-    found = called(builder, "llvm.vector.reduce.smax.v16i32", I32, builder.bitcast(a, INTS))
-    return builder.bitcast(found, F32)
+    largest = called(builder, "llvm.vector.reduce.smax.v16i32", I32, builder.bitcast(a, INTS))
+    return builder.bitcast(largest, F32)
 
 
 @operation(types.int32, VECTOR)

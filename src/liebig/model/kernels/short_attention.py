@@ -41,8 +41,8 @@ class ShortAttention(Function):
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         qkv, out, sums, offsets = ctx.saved_tensors
-        found = backward(grad.contiguous(), qkv, out, sums, offsets, ctx.longest, ctx.scale)
-        return found, None, None, None
+        dqkv = backward(grad.contiguous(), qkv, out, sums, offsets, ctx.longest, ctx.scale)
+        return dqkv, None, None, None
 
 
 def forward(qkv: Tensor, offsets: Tensor, longest: int, scale: float) -> tuple[Tensor, Tensor]:
