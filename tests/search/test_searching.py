@@ -324,6 +324,19 @@ def test_snippets_show_the_window_with_most_terms():
     assert shown.endswith(" …")
 
 
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("**Bold** `code` ``x y`` and *this*", "Bold code x y and this"),
+        ("## Heading\n> see [the guide](a.md#b) ![a wing](w.png)", "Heading\nsee the guide a wing"),
+        ("```bash\nls\n```\n:class:`Wing`", "ls\nWing"),
+        ("2**8, __init__, f(**a, **b), a * b, <b>x</b>", "2**8, __init__, f(**a, **b), a * b, <b>x</b>"),
+    ],
+)  # fmt: skip
+def test_snippets_leave_out_markup_and_nothing_else(text, shown):
+    assert text_of(snippet(text, "lift", Analyzer())) == shown
+
+
 def test_snippets_work_without_spaces_and_without_matches():
     assert text_of(snippet("東京は首都です", "首都", Analyzer("none"))) == "東京は[首都]です"
     assert text_of(snippet("nothing here", "wing", Analyzer())) == "nothing here"

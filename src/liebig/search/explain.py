@@ -1,7 +1,8 @@
 """Why a passage matched: the part of it that answers, and what its score loses when a word of it is left out.
 
 `snippet` gives the window of words with the most of the question's terms, terms marked. Terms are matched after
-stemming, so "running" marks "runs"; where text has no spaces, characters are matched. Cost: one pass over the words.
+stemming, so "running" marks "runs"; where text has no spaces, characters are matched. Mark-up (`**`, backticks, links)
+is left out. Cost: one pass over the words.
 
 `locate` finds a passage in its document by words, not characters: a passage is whole sentences with single spaces
 between them, perhaps after a heading. It looks for the whole passage, then for the longest run of its words.
@@ -30,6 +31,16 @@ from liebig.bm25.search import BM25
 
 WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|\S")
 WINDOW = 40  # words shown
+# Marks of Markdown and reStructuredText, only in pairs around words: `2**8` and `__init__` are no mark-up.
+MARKUP = [
+    (re.compile(r"^[ \t]*(?:```|~~~).*$\n?", re.M), ""),
+    (re.compile(r"^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?)", re.M), ""),
+    (re.compile(r"!?\[([^\[\]\n]*)\]\([^()\s]*(?:[ \t]+\"[^\"\n]*\")?\)"), r"\1"),
+    (re.compile(r":[a-z][a-z:]*:(?=`[^`\s])"), ""),
+    (re.compile(r"(`{1,2})([^`\s](?:[^`\n]*[^`\s])?)\1"), r"\2"),
+    (re.compile(r"(?<![\w*])(\*{1,3})(?![\s*])([^*\n]+?)(?<![\s*])\1(?![\w*])"), r"\2"),
+    (re.compile(r"(?<![\w_])_(?![\s_])([^_\n]+?)(?<![\s_])_(?![\w_])"), r"\1"),
+]
 
 
 @dataclass(frozen=True)
@@ -40,8 +51,16 @@ class SnippetPart:
     marked: bool
 
 
+def without_markup(text: str) -> str:
+    """A text as a reader sees it, without the marks of Markdown and reStructuredText."""
+    for pattern, replacement in MARKUP:
+        text = pattern.sub(replacement, text)
+    return text
+
+
 def snippet(text: str, question: str, analyzer: Analyzer, window: int = WINDOW) -> list[SnippetPart]:
     """The best window of a text as pieces; an ellipsis where text was left out."""
+    text = without_markup(text)
     terms = set(analyzer.terms(question))
     spans = [(match.start(), match.end()) for match in WORD.finditer(text)]
     matches = [_match(text[a:b], terms, analyzer) for a, b in spans]

@@ -28,6 +28,7 @@ from liebig.search.generation import Generation
 from liebig.search.retriever import Retriever
 from liebig.serve.batching import Batcher, BatchLimits
 from liebig.serve.middleware import Busy, Limits, Metrics, Refusal
+from liebig.serve.originals import Originals
 from liebig.text.layout import Role
 from liebig.vectors.quantise import unit_length
 
@@ -113,7 +114,7 @@ class ServingEngine:
         llm: ChatModel | None = None,
     ) -> None:
         self.retriever, self.limits, self.llm = retriever, limits, llm
-        self.metrics = Metrics()
+        self.metrics, self.originals = Metrics(), Originals(retriever)
         self._workers = workers or cores()
         self._pool = ThreadPoolExecutor(self._workers, "compute", compute_alone)
         self._poll: asyncio.Task[None] | None = None

@@ -205,7 +205,7 @@ PARSED = "liebig.json"  # where the scope of a request has its parsed body
 SLOW = {"/ask": 600.0}  # seconds of routes that wait for another server
 LARGE = 64 << 10  # bytes of a body that is parsed in a thread
 FIELDS = 256  # names and values in the objects of a request
-OPEN = ("/", "/docs", "/label", "/health", "/favicon.ico", "/favicon.svg")  # these need no token
+OPEN = ("/", "/docs", "/label", "/health", "/favicon.ico", "/favicon.svg", "/original")  # these need no token
 HEADERS = [
     (
         b"content-security-policy",
@@ -309,7 +309,9 @@ class _Answer:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status, self._begun = message["status"], True
-            message["headers"] = [*message.get("headers", ()), *HEADERS]
+            own = list(message.get("headers", ()))
+            names = {name for name, _ in own}  # a route may have a stricter policy of its own
+            message["headers"] = [*own, *(header for header in HEADERS if header[0] not in names)]
         await self._send(message)
 
     async def refuse(self, refusal: Refusal) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -15,6 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -27,14 +29,14 @@ from liebig import __version__
 from liebig.base.errors import DataError, LiebigError
 from liebig.base.json_output import to_json
 from liebig.base.records import Document, Passage
+from liebig.formats.ledger import SKIPPED
 from liebig.integrations.ask import ChatModel, CitationCheck, messages_of
 from liebig.search.answer import Result, SearchAnswer, Sort, by_document
 from liebig.search.context import PromptContext, looked_at, within_budget
 from liebig.search.embed import Embedding, Floats
 from liebig.search.explain import WORD, locate, snippet
 from liebig.search.query_language import HELP
-from liebig.search.retriever import Retriever
-from liebig.search.retriever_folder import SystemName
+from liebig.search.retriever_folder import WORK, SystemName
 from liebig.serve.engine import SearchQuery, ServingEngine, Word, analyzer_of, frozen, words_of
 from liebig.serve.middleware import (
     PARSED,
@@ -71,15 +73,18 @@ def document_rows(results: Sequence[Result], rows: Sequence[dict[str, Any]]) -> 
     ]
 
 
-def with_snippets(retriever: Retriever, question: str, results: Sequence[Result]) -> list[dict[str, Any]]:
-    """Results with a snippet of the text around the question's words, which are marked."""
-    analyzer = analyzer_of(retriever)
+def with_snippets(engine: ServingEngine, question: str, results: Sequence[Result]) -> list[dict[str, Any]]:
+    """Results with a snippet around the question's words, which are marked, and where the original file opens."""
+    analyzer = analyzer_of(engine.retriever)
     rows = []
     for result in results:
         pieces = snippet(result.text, question, analyzer, _window(result.text))
         title = snippet(result.title, question, analyzer, len(result.title))
         marked = {"snippet": [asdict(p) for p in pieces], "title_marks": [asdict(p) for p in title]}
-        rows.append(asdict(result) | marked)
+        passage = Passage(result.id, result.text, result.title, result.doc)
+        rows.append(
+            asdict(result) | marked | {"original": engine.originals.address(passage, result.metadata)}
+        )
     return rows
 
 
@@ -90,13 +95,13 @@ def _window(text: str) -> int:
 
 
 def side_by_side(
-    retriever: Retriever, question: str, systems: Sequence[str], rankings: Sequence[Sequence[Result]], k: int
+    engine: ServingEngine, question: str, systems: Sequence[str], rankings: Sequence[Sequence[Result]], k: int
 ) -> list[dict[str, Any]]:
     """One list per system; each result has its rank in the other, None if it is not there."""
     ranks = [{result.id: result.rank for result in results} for results in rankings]
     lists = []
     for place, (system, results) in enumerate(zip(systems, rankings)):
-        rows = with_snippets(retriever, question, results[:k])
+        rows = with_snippets(engine, question, results[:k])
         for item in rows:
             item["other"] = ranks[1 - place].get(item["id"]) if len(systems) == 2 else None
         lists.append({"system": system, "found": len(results), "results": rows})
@@ -416,9 +421,18 @@ def search_routes(engine: ServingEngine) -> APIRouter:
     ) -> Response:
         def view() -> dict[str, Any]:
             marked = passage_of(engine, passage)
-            return document_view(engine.retriever.document(marked.doc) if marked.doc else None, marked)
+            whole = engine.retriever.document(marked.doc) if marked.doc else None
+            shown = document_view(whole, marked)
+            return shown | {"original": engine.originals.address(marked, shown["metadata"])}
 
         return reply(await asyncio.to_thread(view))
+
+    @routes.get("/original", summary="Open the file of a document, at a passage")
+    async def original(
+        passage: Annotated[str, Query(description="The passage's id.")],
+        key: Annotated[str, Query(description="The key in the address that /document gives.")],
+    ) -> Response:
+        return await asyncio.to_thread(engine.originals.open, passage, key)
 
     return routes
 
@@ -440,7 +454,7 @@ async def _search(engine: ServingEngine, request: SearchRequest) -> Response:
     took, results = time.perf_counter() - began, answer.results
     retriever = engine.retriever
     if request.snippets:
-        rows = await asyncio.to_thread(with_snippets, retriever, query, results)
+        rows = await asyncio.to_thread(with_snippets, engine, query, results)
     else:
         rows = [asdict(result) for result in results]
     return reply(
@@ -494,7 +508,7 @@ async def _compare(engine: ServingEngine, request: CompareRequest) -> Response:
     depth = max(COMPARE_DEPTH, k)
     answer = await engine.search(SearchQuery(query, depth, tuple(request.systems), filters))
     took = time.perf_counter() - began
-    lists = await asyncio.to_thread(side_by_side, retriever, query, request.systems, answer.lists, k)
+    lists = await asyncio.to_thread(side_by_side, engine, query, request.systems, answer.lists, k)
     words = words_of(retriever, query)
     for item in lists:
         item["nothing"] = None if item["results"] else why_nothing(item["system"], words, bool(filters))
@@ -575,6 +589,10 @@ def page_routes(engine: ServingEngine, model: str) -> APIRouter:
     async def info() -> Response:
         return reply(_info(engine, model))
 
+    @routes.get("/files", summary="The files that were read, and those that were not, with the reasons")
+    async def files_read() -> Response:
+        return reply(await asyncio.to_thread(_files, engine.retriever.folder))
+
     @routes.get("/metrics", summary="Metrics for Prometheus")
     async def metrics() -> Response:
         return Response(engine.metrics.text(), media_type=PROMETHEUS)
@@ -604,6 +622,25 @@ def _info(engine: ServingEngine, model: str) -> dict[str, object]:
         "llm": None if engine.llm is None else engine.llm.name,
         "retriever": engine.retriever.info(),
     }
+
+
+LISTED = 500  # files that were skipped, of which /files tells
+
+
+def _files(folder: Path) -> dict[str, object]:
+    """How many files the last build or update saw and read, and why others were skipped.
+
+    The counts are kept in the work folder, which may be deleted: then they are null.
+    """
+    try:
+        counts = json.loads((folder / WORK / "read" / "summary.json").read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError):
+        counts = None
+    try:
+        skipped = (folder / SKIPPED).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        skipped = []
+    return {"counts": counts, "skipped": len(skipped), "reasons": skipped[:LISTED]}
 
 
 ABOUT = (

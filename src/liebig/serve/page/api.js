@@ -46,5 +46,6 @@ function askForToken() {
 
 export const info = () => ask("/info");
 export const compare = (question, signal) => ask("/compare", question, signal);
+export const search = (question, signal) => ask("/compare", question, signal);
 export const explain = (question) => ask("/explain", question);
-export const read = (passage) => ask(`/document?${new URLSearchParams({ passage })}`);
+export const read = (passage, query) => ask(`/document?${new URLSearchParams({ passage, ...(query && { query }) })}`);

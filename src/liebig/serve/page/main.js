@@ -1,18 +1,24 @@
 // The search page: what is asked lives in the address, so that it can be kept, shared and gone back to.
 
-import { compare, info } from "./api.js";
+import { compare, info, search as searchOne } from "./api.js";
+import { showCollection } from "./collection.js";
 import { count, find, make } from "./dom.js";
+import { FIELDS, showFacets } from "./facets.js";
 import { listen } from "./keys.js";
 import { open, wentBack } from "./reader.js";
-import { NAMES, show } from "./results.js";
+import { EVERYDAY, NAMES, show, showComparison } from "./results.js";
 
 const PAUSE = 130; // milliseconds of quiet before a search
-const STEP = 10; // results shown at first, and more each time
-const MOST = 50; // results shown at the most, where the server gives as many
-const ORDER = ["reranked", "hybrid", "dense", "bm25"];
+const ORDER = ["bm25", "dense", "hybrid", "reranked"];
+const SORTS = { best: "Best match", newest: "Newest" };
+// One list asks for passages and shows documents; a comparison shows passages. `most` is the deepest either goes.
+const ONE = { step: 30, most: 150 }, TWO = { step: 10, most: 50 };
+const DOCUMENTS = 10; // shown at first, and more each time
 
-const state = { query: "", first: "hybrid", second: "bm25", filters: {}, k: STEP, server: null };
+const state = { query: "", first: "hybrid", second: "", sort: "best", days: "", filters: {}, k: 0, shown: DOCUMENTS, server: null };
 let underWay = null, timer = null, asked = null;
+
+const depth = () => (state.second ? TWO : ONE);
 
 function readAddress() {
   const given = new URLSearchParams(location.search);
@@ -20,15 +26,23 @@ function readAddress() {
   const known = (name, otherwise) => (systems.includes(given.get(name)) ? given.get(name) : otherwise);
   state.query = given.get("q") ?? "";
   state.first = known("a", system);
-  const beside = ["bm25", "dense"].find((name) => name !== state.first && systems.includes(name)) ?? "";
-  state.second = given.get("b") === "" ? "" : known("b", given.has("a") ? "" : beside);
-  state.filters = Object.fromEntries(given.getAll("f").map((pair) => [pair.split(":")[0], pair.slice(pair.indexOf(":") + 1)]));
+  state.second = known("b", "");
+  state.sort = given.get("sort") in SORTS ? given.get("sort") : "best";
+  state.days = given.get("days") ?? "";
+  state.filters = {};
+  for (const pair of given.getAll("f")) (state.filters[pair.split(":")[0]] ??= []).push(pair.slice(pair.indexOf(":") + 1));
+  return given.get("read");
+}
+
+function address(more = {}) {
+  const parts = new URLSearchParams({ q: state.query, a: state.first, ...(state.second && { b: state.second }),
+    ...(state.sort !== "best" && { sort: state.sort }), ...(state.days && { days: state.days }), ...more });
+  for (const [name, values] of Object.entries(state.filters)) for (const value of values) parts.append("f", `${name}:${value}`);
+  return `?${parts}`;
 }
 
 function writeAddress() {
-  const address = new URLSearchParams({ q: state.query, a: state.first, b: state.second });
-  for (const [name, value] of Object.entries(state.filters)) address.append("f", `${name}:${value}`);
-  history.replaceState(null, "", state.query ? `?${address}` : location.pathname);
+  history.replaceState(null, "", state.query ? address() : location.pathname);
   asked = location.search;
   document.title = state.query ? `${state.query} – Liebig` : "Liebig";
 }
@@ -36,48 +50,68 @@ function writeAddress() {
 function choices() {
   const { systems } = state.server.retriever;
   const there = ORDER.filter((name) => systems.includes(name));
-  choice("first", there, state.first, (name) => {
-    if (state.second === name) state.second = "";
+  const names = state.second ? NAMES : EVERYDAY;
+  choice("first", there, names, state.first, (name) => {
+    if (state.second === name) state.second = state.first;
     state.first = name;
   });
-  choice("second", [...there.filter((name) => name !== state.first), ""], state.second, (name) => { state.second = name; });
-  find("second").hidden = there.length < 2;
+  choice("second", there.filter((name) => name !== state.first), names, state.second, (name) => { state.second = name; });
+  choice("sort", Object.keys(SORTS), SORTS, state.sort, (name) => { state.sort = name; });
+  find("second").hidden = !state.second;
+  find("compare").hidden = there.length < 2;
+  find("compare").setAttribute("aria-checked", String(Boolean(state.second)));
 }
 
-function choice(id, names, chosen, set) {
+function choice(id, values, names, chosen, set) {
   const field = find(id), legend = field.querySelector("legend");
   const was = field.contains(document.activeElement);
-  field.replaceChildren(legend, ...names.map((name) => {
-    const input = make("input", { type: "radio", name: id, value: name, onchange: () => { set(name); choices(); search(); } });
-    input.checked = name === chosen;
-    return make("label", {}, input, make("span", {}, NAMES[name] ?? "Alone"));
+  field.replaceChildren(legend, ...values.map((value) => {
+    const input = make("input", { type: "radio", name: id, value, onchange: () => { set(value); choices(); search(); } });
+    input.checked = value === chosen;
+    return make("label", {}, input, make("span", {}, names[value]));
   }));
   if (was) field.querySelector("input:checked")?.focus();
 }
 
+function toggleComparison() {
+  const { systems } = state.server.retriever;
+  state.second = state.second ? "" : ["bm25", "dense", "hybrid"].find((name) => name !== state.first && systems.includes(name));
+  choices();
+  search();
+}
+
 function filters() {
-  const list = find("filters"), chosen = Object.entries(state.filters);
+  const list = find("filters");
+  const chosen = Object.entries(state.filters).flatMap(([name, values]) => values.map((value) => [name, value]));
   list.hidden = !chosen.length;
   list.replaceChildren(...chosen.map(([name, value]) => make("li", {},
     make("button", { type: "button", "aria-label": `Remove the filter ${name}: ${value}`, onclick: () => {
-      delete state.filters[name];
+      state.filters[name] = state.filters[name].filter((one) => one !== value);
+      if (!state.filters[name].length) delete state.filters[name];
       search();
       find("query").focus();
-    } }, `${name}: ${value}`))));
+    } }, `${FIELDS[name] ?? name}: ${value}`))));
 }
 
 const actions = {
   get k() { return state.k; },
-  get most() { return Math.min(MOST, state.server.max_k); },
-  open: (passage) => open(passage).catch(failed),
+  get most() { return Math.min(depth().most, state.server.max_k); },
+  get shown() { return state.shown; },
+  open: (passage) => open(passage, address({ read: passage }), state.query).catch(failed),
   more: async (system) => {
-    const shown = state.k;
-    state.k = Math.min(state.k + STEP, actions.most);
+    const before = document.querySelectorAll(`[aria-labelledby=list-${system}] .title`).length;
+    state.shown += DOCUMENTS;
+    state.k = Math.min(state.k + depth().step, actions.most);
     await search({ keep: true });
-    document.querySelectorAll(`[aria-labelledby=list-${system}] .title`)[shown]?.focus();
+    document.querySelectorAll(`[aria-labelledby=list-${system}] .title`)[before]?.focus();
   },
   filter: (name, value) => {
-    state.filters[name] = value;
+    state.filters[name] = [value];
+    search();
+    find("query").focus();
+  },
+  replace: (query) => {
+    state.query = find("query").value = query;
     search();
     find("query").focus();
   },
@@ -86,7 +120,10 @@ const actions = {
 
 async function search({ keep = false } = {}) {
   clearTimeout(timer);
-  if (!keep) state.k = Math.min(STEP, actions.most);
+  if (!keep) {
+    state.k = Math.min(depth().step, actions.most);
+    state.shown = DOCUMENTS;
+  }
   underWay?.abort();
   writeAddress();
   filters();
@@ -94,12 +131,20 @@ async function search({ keep = false } = {}) {
   const mine = (underWay = new AbortController());
   document.body.classList.add("busy");
   try {
-    const systems = [state.first, state.second].filter(Boolean);
-    const question = { query: state.query, systems, k: state.k, filters: state.filters };
-    const answer = await compare(question, mine.signal);
+    const question = { query: state.query, k: state.k, filters: state.filters };
+    if (state.second) {
+      const answer = await compare({ ...question, systems: [state.first, state.second] }, mine.signal);
+      showFacets(null, false, state, search);
+      showComparison(answer, actions);
+      find("status").textContent = answer.lists.map((list) =>
+        `${NAMES[list.system]} ${list.results.length ? `shows ${list.results.length}` : "found nothing"}`).join(" · ") + spent(answer) + missing(answer);
+    } else {
+      const answer = await searchOne({ ...question, systems: [state.first] }, mine.signal);
+      const documents = show(answer, actions);
+      find("status").textContent = documents ? `${count(documents, "document", "documents")}${spent(answer)}${missing(answer)}` : "";
+      showFacets(answer.facets, false, state, search);
+    }
     find("problem").hidden = true;
-    show(answer, actions);
-    find("status").textContent = said(answer);
   } catch (error) {
     if (error.name !== "AbortError") failed(error);
   } finally {
@@ -107,11 +152,11 @@ async function search({ keep = false } = {}) {
   }
 }
 
-function said(answer) {
-  const lists = answer.lists.map((list) => `${NAMES[list.system]} ${list.results.length ? `shows ${list.results.length}` : "found nothing"}`);
+const spent = (answer) => ` · ${answer.took_ms < 10 ? answer.took_ms.toFixed(1) : Math.round(answer.took_ms)} ms`;
+
+function missing(answer) {
   const unknown = answer.words.filter((word) => word.term && word.passages === 0).map((word) => `“${word.text}”`);
-  const missing = unknown.length ? ` · in no passage: ${unknown.join(", ")}` : "";
-  return `${lists.join(" · ")} · ${answer.took_ms < 10 ? answer.took_ms.toFixed(1) : Math.round(answer.took_ms)} ms${missing}`;
+  return unknown.length ? ` · in no passage: ${unknown.join(", ")}` : "";
 }
 
 function failed(error) {
@@ -122,12 +167,11 @@ function failed(error) {
 function welcome() {
   document.body.classList.remove("busy");
   find("status").textContent = "";
-  find("problem").hidden = true;
-  find("sides").hidden = true;
+  for (const id of ["problem", "sides", "notes", "facets"]) find(id).hidden = true;
   find("results").className = "one";
   find("results").replaceChildren(make("div", { class: "welcome" },
     make("p", { class: "lead" }, "Type a question or a few words; results appear as you type."),
-    make("p", {}, "BM25 matches words, dense matches meaning, hybrid combines both. Show two side by side to see where they differ."),
+    make("p", {}, "Words finds what you typed, meaning finds what you meant in other words, and both together are usually best."),
     make("p", { class: "keyboard" }, "Move through the results with the arrow keys; Enter opens the document with the passage marked.")));
 }
 
@@ -136,18 +180,22 @@ async function start() {
   const { folder, passages, documents } = state.server.retriever;
   const from = documents ? ` from ${count(documents, "document", "documents")}` : "";
   find("about").textContent = `${folder} · ${count(passages, "passage", "passages")}${from}`;
-  readAddress();
+  const reading = readAddress();
   state.query = find("query").value || state.query; // what was typed while the server was asked counts
   choices();
   find("query").value = state.query;
+  find("facets").open = matchMedia("(min-width: 62rem)").matches;
   find("query").addEventListener("input", () => {
     state.query = find("query").value;
     clearTimeout(timer);
     timer = setTimeout(search, PAUSE);
   });
   find("ask").addEventListener("submit", (event) => { event.preventDefault(); search(); });
+  find("compare").addEventListener("click", toggleComparison);
+  find("show-collection").addEventListener("click", () => showCollection(state.server).catch(failed));
   addEventListener("popstate", () => {
     if (wentBack()) return writeAddress();
+    if (history.state?.reader) return open(history.state.reader, null, state.query).catch(failed);
     if (location.search === asked) return;
     readAddress();
     choices();
@@ -156,6 +204,7 @@ async function start() {
   });
   listen({ choose: (number) => find("first").querySelectorAll("input")[number]?.click() });
   await search();
+  if (reading) await actions.open(reading);
 }
 
 start().catch(failed);

@@ -3,16 +3,21 @@
 import { read } from "./api.js";
 import { find, make } from "./dom.js";
 
-export async function open(passage) {
-  const found = await read(passage);
+// `address` is the document's own; null where the browser has gone to it already.
+export async function open(passage, address, query) {
+  const shown = await read(passage, query);
   const dialog = find("reader");
-  find("reader-title").textContent = found.title || found.id;
-  const facts = [found.id, ...Object.entries(found.metadata).map(([name, value]) => `${name}: ${value}`)];
+  find("reader-title").textContent = shown.title || shown.id;
+  const facts = [shown.id, ...Object.entries(shown.metadata).map(([name, value]) => `${name}: ${value}`)];
   find("reader-about").textContent = facts.filter((fact) => fact.length < 200).join(" · ");
-  find("reader-text").replaceChildren(...found.sections.flatMap((section, number) => sectionNodes(found, section, number)));
+  find("reader-original").hidden = !shown.original;
+  if (shown.original) find("reader-original").firstElementChild.href = shown.original;
+  find("reader-text").replaceChildren(...shown.sections.flatMap((section, number) => sectionNodes(shown, section, number)));
   dialog.showModal();
-  history.pushState({ reader: passage }, "");
+  if (address !== null) history.pushState({ reader: passage }, "", address);
   entered = true;
+  title = document.title;
+  document.title = `${shown.title || shown.id} – Liebig`;
   const mark = find("reader-text").querySelector("mark");
   find("reader-text").scrollTop = 0;
   mark?.scrollIntoView({ block: "center" });
@@ -21,9 +26,10 @@ export async function open(passage) {
 
 // Going back closes the document, and closing it goes back. The browser takes a moment for that, in which one may
 // already have asked for something else: so closing says whether the way back is the document's own.
-let entered = false, leaving = false;
+let entered = false, leaving = false, title = "";
 
 find("reader").addEventListener("close", () => {
+  document.title = title;
   if (!entered) return;
   entered = false;
   leaving = true;
@@ -37,8 +43,8 @@ export function wentBack() {
   return own;
 }
 
-function sectionNodes(found, section, number) {
-  const marks = found.marks.filter((mark) => mark.section === number);
+function sectionNodes(shown, section, number) {
+  const marks = shown.marks.filter((mark) => mark.section === number);
   const paragraphs = section.paragraphs.map((text, place) =>
     paragraph(text, marks.find((mark) => mark.paragraph === place)));
   return [section.heading ? make("h3", {}, section.heading) : null, ...paragraphs].filter(Boolean);

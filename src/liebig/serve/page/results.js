@@ -1,16 +1,61 @@
-// The lists: one or two columns of results, their ranks in each other, and why a list is empty.
+// The results: one list of documents, or two systems beside each other with ranks in each other; why a list is empty.
 
-import { breakable, find, make, marked } from "./dom.js";
+import { breakable, count, find, make, marked } from "./dom.js";
 import { because } from "./why.js";
 
 export const NAMES = { bm25: "BM25", dense: "Dense", hybrid: "Hybrid", reranked: "Reranked" };
+export const EVERYDAY = { bm25: "Words", dense: "Meaning", hybrid: "Both", reranked: "Both, slower and more careful" };
 const SHOWN_FIELDS = 2;
+const PASSAGES = 3; // of a document shown at first
+const OWN = ["path", "folder", "type", "size", "modified", "author", "page", "slide", "line", "also_in"]; // shown in their own way
 
+// One list; returns how many documents it has.
 export function show(answer, actions) {
+  const [list] = answer.lists;
+  const groups = byDocument(list.results), id = `list-${list.system}`, stood = standing();
+  const rows = groups.slice(0, actions.shown).flatMap((group, place) => documentRows(answer, group, place + 1, list.system, actions));
+  const full = list.results.length >= actions.k && actions.k < actions.most;
+  const more = groups.length > actions.shown || full
+    ? make("button", { class: "more", type: "button", onclick: () => actions.more(list.system) }, "Show more")
+    : null;
+  find("sides").hidden = true;
+  find("results").className = "one";
+  find("results").replaceChildren(make("section", { class: "column", "aria-labelledby": id },
+    make("h2", { id, class: "unseen" }, "Results"), rows.length ? [make("ol", {}, rows), more] : nothing(answer, list)));
+  notes(answer, actions);
+  stood?.();
+  return groups.length;
+}
+
+// The best passages of a document in the order they were found; the others wait behind a button.
+function documentRows(answer, group, number, system, actions) {
+  const rows = group.map((result, place) => hit(answer, result, system, null, actions, place > 0, place ? "" : String(number)));
+  const rest = rows.slice(PASSAGES);
+  if (!rest.length) return rows;
+  for (const row of rest) row.hidden = true;
+  const button = make("button", { type: "button", "aria-expanded": "false", onclick: () => {
+    for (const row of rest) row.hidden = false;
+    button.parentNode.remove();
+    rest[0].querySelector(".title").focus();
+  } }, `${count(rest.length, "more", "more")} in this document`);
+  return [...rows.slice(0, PASSAGES), make("li", { class: "rest" }, button), ...rest];
+}
+
+// What the server has to say of the question, and what may have been meant.
+function notes(answer, actions) {
+  const lines = (answer.notes ?? []).map((note) => make("p", {}, note));
+  const meant = answer.suggestion
+    ? make("p", {}, "Did you mean ", make("button", { type: "button", onclick: () => actions.replace(answer.suggestion) }, answer.suggestion), "?")
+    : null;
+  find("notes").replaceChildren(...[meant, ...lines].filter(Boolean));
+  find("notes").hidden = !meant && !lines.length;
+}
+
+export function showComparison(answer, actions) {
   const [left, right] = answer.lists;
-  const results = find("results");
-  results.className = right ? "two" : "one";
-  const stood = standing();
+  const results = find("results"), stood = standing();
+  results.className = "two";
+  find("notes").hidden = true;
   results.replaceChildren(...answer.lists.map((list, side) => column(answer, list, [right, left][side], actions)));
   sides(answer.lists);
   stood?.();
@@ -30,7 +75,7 @@ function standing() {
 function column(answer, list, other, actions) {
   const id = `list-${list.system}`;
   const rows = byDocument(list.results).flatMap((group) =>
-    group.map((result, place) => hit(answer, result, list.system, other, actions, place > 0)));
+    group.map((result, place) => hit(answer, result, list.system, other, actions, place > 0, String(result.rank))));
   const more = list.results.length >= actions.k && actions.k < actions.most
     ? make("button", { class: "more", type: "button", onclick: () => actions.more(list.system) }, "Show more")
     : null;
@@ -48,23 +93,35 @@ function byDocument(results) {
   return [...groups.values()];
 }
 
-function hit(answer, result, system, other, actions, again) {
-  const name = again ? [`Also in ${result.title || result.doc}`] : result.title ? marked(result.title_marks, breakable) : breakable(result.id);
+function hit(answer, result, system, other, actions, again, number) {
+  const name = again ? ["Also in this document"] : result.title ? marked(result.title_marks, breakable) : breakable(result.id);
   const title = make("button", { class: "title", type: "button", onclick: () => actions.open(result.id) }, name);
   const why = make("button", { class: "why", type: "button", "aria-expanded": "false" }, "Why?");
   const node = make("li", { class: again ? "hit again" : "hit", "data-id": result.id },
-    make("span", { class: "rank" }, String(result.rank)),
+    make("span", { class: "rank" }, number),
     make("div", {}, title, make("p", { class: "text" }, marked(result.snippet)),
-      make("div", { class: "facts" }, rankElsewhere(result, other, answer.depth),
-        result.doc && !again ? make("span", { class: "id" }, breakable(result.doc)) : null, why, fields(result, actions))));
+      make("div", { class: "facts" }, other ? rankElsewhere(result, other, answer.depth) : null,
+        source(result, again), why, again ? null : fields(result, actions))));
   why.addEventListener("click", () => toggle(node, why, answer.query, result.id, system, actions));
   for (const name of ["focusin", "mouseenter"]) node.addEventListener(name, () => twins(node, true));
   for (const name of ["focusout", "mouseleave"]) node.addEventListener(name, () => twins(node, false));
   return node;
 }
 
+// Where a passage is: its file, which opens at the place where there is one, page or line, date, author and copies.
+function source(result, again) {
+  const { path, page, slide, line, modified, author, also_in: copies } = result.metadata;
+  const place = page ? `page ${page}` : slide ? `slide ${slide}` : line ? `line ${line}` : "";
+  const name = again ? place || (result.original ? "open the file here" : "") : [path || result.doc, place].filter(Boolean).join(", ");
+  const file = !name ? null : result.original
+    ? make("a", { class: "id", href: result.original, target: "_blank", rel: "noopener", title: "Open the original file" }, breakable(name))
+    : make("span", { class: "id" }, breakable(name));
+  if (again) return file;
+  const date = modified ? make("time", { datetime: modified }, modified.slice(0, 10)) : null;
+  return [file, date, author ? make("span", {}, author) : null, copies ? make("span", { class: "id" }, `also in ${copies}`) : null];
+}
+
 function rankElsewhere(result, other, depth) {
-  if (!other) return make("span", {}, `score ${Number(result.score.toPrecision(4))}`);
   const name = NAMES[other.system];
   if (result.other === null) {
     const said = other.found < depth ? `not found by ${name}` : `not in ${name}’s first ${depth}`;
@@ -83,7 +140,8 @@ function ordinal(number) {
 }
 
 function fields(result, actions) {
-  const short = Object.entries(result.metadata).filter(([, value]) => value && value.length <= 24).slice(0, SHOWN_FIELDS);
+  const short = Object.entries(result.metadata)
+    .filter(([name, value]) => !OWN.includes(name) && value && value.length <= 24).slice(0, SHOWN_FIELDS);
   return short.map(([name, value]) =>
     make("button", { type: "button", "aria-label": `Only ${name}: ${value}`, onclick: () => actions.filter(name, value) },
       `${name}: ${value}`));

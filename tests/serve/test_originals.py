@@ -1,0 +1,128 @@
+"""Original files: only those of indexed documents, never by a path of the request, and nothing in them runs."""
+
+from dataclasses import replace
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+
+from liebig.search import retriever_folder
+from liebig.search.retriever import Retriever
+
+TEXTS = {
+    "note.md": "# Note\n\nBarley <b>grows</b> & ripens.\n",
+    "deep/page.html": "<p>Barley on a page.</p><script>alert(1)</script>",
+    "soil.pdf": "%PDF-1.4 barley",
+    "sheet.bin": "barley\0",
+    "../secret.md": "Barley is a secret.",
+    "/etc/hostname": "Barley at home.",
+    "link.md": "Barley behind a link.",
+    "gone.md": "Barley was here.",
+}
+
+
+@pytest.fixture(scope="module")
+def top(tmp_path_factory, new_generation):
+    """A retriever of files; some of its ids lead out of the source, which a crafted folder may try."""
+    top = tmp_path_factory.mktemp("originals")
+    source, out = top / "source", top / "out"
+    (source / "deep").mkdir(parents=True)
+    (top / "secret.md").write_text("secret")
+    for name in ("note.md", "deep/page.html", "soil.pdf", "sheet.bin"):
+        (source / name).write_text(TEXTS[name])
+    (source / "link.md").symlink_to(top / "secret.md")
+    documents = {id: (id, "en", [("", [text.rstrip("\n\0").split("\n")[-1]])]) for id, text in TEXTS.items()}
+    new_generation(out, documents, 1)
+    described = retriever_folder.read(out)
+    retriever_folder.write(out, replace(described, more={"sources": ["stdlib:", str(source)]}))
+    return top
+
+
+@pytest.fixture(scope="module")
+def site(top, serving):
+    with serving(Retriever.from_folder(top / "out"), token="t") as address:
+        yield address
+
+
+@pytest.fixture
+def opened(site):
+    """The answer for the file of a document, by the address that /document gives; None where it gives none."""
+
+    def get(id, **more):
+        headers = {"Authorization": "Bearer t"}
+        document = httpx.get(f"{site}/document", params={"passage": f"{id}#0"}, headers=headers).json()
+        address = document["original"]
+        return None if address is None else httpx.get(site + address.partition("#")[0], **more)
+
+    return get
+
+
+def test_text_is_shown_as_text_with_the_passage_marked(opened):
+    answer = opened("note.md")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "sandbox" in answer.headers["content-security-policy"]
+    assert '<li id="passage"><mark>Barley &lt;b&gt;grows&lt;/b&gt; &amp; ripens.</mark></li>' in answer.text
+
+
+def test_html_is_sandboxed_and_loads_nothing(opened):
+    answer = opened("deep/page.html")
+    assert answer.text == TEXTS["deep/page.html"]
+    assert answer.headers.get_list("content-security-policy") == [
+        "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; "
+        "base-uri 'none'; form-action 'none'"
+    ]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_pdf_opens_in_the_viewer_and_other_files_are_downloaded(opened):
+    pdf, other = opened("soil.pdf"), opened("sheet.bin")
+    assert pdf.headers["content-type"] == "application/pdf"
+    assert pdf.headers["content-disposition"] == 'inline; filename="soil.pdf"'
+    assert other.headers["content-type"] == "application/octet-stream"
+    assert other.headers["content-disposition"] == 'attachment; filename="sheet.bin"'
+    assert opened("soil.pdf", headers={"Range": "bytes=0-3"}).content == b"%PDF"
+
+
+@pytest.mark.parametrize("id", ["../secret.md", "/etc/hostname", "link.md", "gone.md"])
+def test_no_file_outside_of_the_source_is_served(opened, id):
+    assert opened(id) is None
+
+
+def test_an_address_needs_its_key(site, opened):
+    query = parse_qs(urlsplit(str(opened("note.md").url)).query)
+    other = {"passage": "soil.pdf#0", "key": query["key"][0]}
+    for params in (other, {"passage": "note.md#0", "key": ""}, {"passage": "../secret.md", "key": "é"}):
+        assert httpx.get(f"{site}/original", params=params).status_code == 403
+    assert httpx.get(f"{site}/original", params={"passage": "note.md#0"}).status_code == 422
+
+
+def test_a_file_that_disappears_is_named(opened, top):
+    file = top / "source" / "gone.md"
+    file.write_text("Barley was here.")
+    try:
+        answer = opened("gone.md")
+        assert answer.status_code == 200
+    finally:
+        file.unlink()
+    again = httpx.get(answer.url)
+    assert (again.status_code, again.json()["error"]) == (
+        404,
+        "The file of 'gone.md' is not where it was when it was indexed.",
+    )
+
+
+def test_the_files_that_were_not_read_are_listed(site, top):
+    def files():
+        return httpx.get(f"{site}/files", headers={"Authorization": "Bearer t"}).json()
+
+    assert files() == {"counts": None, "skipped": 0, "reasons": []}
+    (top / "out" / "skipped.txt").write_text("a.docx: is not a zip file\n")
+    read = top / "out" / "work" / "read"
+    read.mkdir(parents=True)
+    (read / "summary.json").write_text('{"files": {"seen": 3, "read": 2, "skipped": 1, "ignored": 0}}')
+    assert files() == {
+        "counts": {"seen": 3, "read": 2, "skipped": 1, "ignored": 0},
+        "skipped": 1,
+        "reasons": ["a.docx: is not a zip file"],
+    }
