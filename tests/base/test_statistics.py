@@ -18,6 +18,7 @@ from liebig.base.statistics import (
     holm,
     incomplete_beta,
     over_seeds,
+    prediction_powered,
     randomisation_test,
     student_two_sided,
     t_test,
@@ -186,3 +187,45 @@ def test_a_seed_makes_results_repeatable() -> None:
 )
 def test_a_difference_goes_one_way_only_if_its_interval_leaves_zero_out(low, high, way):
     assert direction(low, high) == way
+
+
+def judged_world(rng, people=30, others=300):
+    """Values of queries by people, and by a model that follows them and is far too generous."""
+    by_people = rng.beta(0.6, 0.8, people + others)
+    by_model = np.clip(0.35 + 0.6 * by_people + rng.normal(0, 0.15, by_people.size), 0, 1)
+    return by_people[:people], by_model[:people], by_model[people:]
+
+
+def test_prediction_powered_intervals_cover_and_are_shorter_than_peoples_alone():
+    rng = np.random.default_rng(0)
+    truth, rounds = 0.6 / 1.4, 2000
+    covered = shorter = trusting = 0
+    for _ in range(rounds):
+        people, same, others = judged_world(rng)
+        both = prediction_powered(people, same, others)
+        alone = prediction_powered(people, np.zeros_like(people), np.zeros_like(others))
+        model = prediction_powered(others, np.zeros_like(others), np.zeros(2))
+        covered += both.low <= truth <= both.high
+        shorter += both.high - both.low < alone.high - alone.low
+        trusting += model.low <= truth <= model.high
+    assert 0.935 < covered / rounds < 0.975
+    assert shorter / rounds > 0.95
+    assert trusting == 0, "the model's values alone are wrong, and an interval of them does not say so"
+
+
+def test_a_model_that_tells_nothing_or_no_others_leave_the_t_interval_of_people():
+    people = np.array([0.1, 0.4, 0.7, 0.2])
+    radius = 3.182446305284263 * people.std(ddof=1) / 2  # Student's t with three degrees of freedom
+    for same, others in ((np.ones(4), np.ones(9)), (1 - people, 1 - people), (people, np.empty(0))):
+        interval = prediction_powered(people, same, others)
+        assert np.allclose([interval.mean, interval.low, interval.high], [0.35, 0.35 - radius, 0.35 + radius])
+
+
+def test_a_model_that_agrees_with_people_counts_for_as_many_questions():
+    rng = np.random.default_rng(1)
+    values = rng.random(400)
+    both = prediction_powered(values[:40], values[:40], values[40:])
+    alone = prediction_powered(values[:40], np.zeros(40), np.zeros(360))
+    assert (both.high - both.low) / (alone.high - alone.low) < 0.4
+    with pytest.raises(ValueError, match="two queries"):
+        prediction_powered(values[:1], values[:1], values)

@@ -103,6 +103,12 @@ def running(retriever, limits=None, token=None, more=None, servers=None, **engin
         listening.close()
 
 
+@pytest.fixture(name="until")
+def waits():
+    """Waits until a condition holds."""
+    return until
+
+
 @pytest.fixture(autouse=True)
 def patient_clients(monkeypatch):
     """A request to a busy machine may take longer than the five seconds that httpx waits."""

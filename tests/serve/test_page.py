@@ -551,6 +551,36 @@ def test_passages_are_judged_with_single_keys_and_saved_at_once(open_page, label
     assert again.grades["growth of barley"] == {ids[0]: 1, ids[1]: 0}
 
 
+def test_nothing_else_answers_is_said_with_one_key_and_undone_with_one(open_page, labelling):
+    address, _, opened = labelling
+    page = open_page("/label", address=address)
+    passages = page.locator("#passages > li")
+    expect(passages.first).to_be_focused()
+    assert page.locator("#nothing").text_content() == "Nothing answers this"
+    page.keyboard.press("y")
+    expect(page.locator("#nothing")).to_have_text("Nothing else answers this")
+    count = passages.count()
+    page.keyboard.press("x")
+    expect(page.locator("#question")).to_have_text("what is a comet")
+    grades = opened().grades["growth of barley"]
+    assert (len(grades), sum(grades.values())) == (count, 1)
+    page.get_by_role("button", name="Nothing answers this").click()
+    expect(page.locator("#progress")).to_contain_text("2 questions judged, 1 with a relevant passage")
+    page.keyboard.press("u")
+    expect(page.locator("#progress")).to_contain_text("1 question judged")
+    assert "what is a comet" not in {text for text, said in opened().grades.items() if said}
+
+
+def test_a_passage_to_judge_names_its_file(open_page, files, files_server, tmp_path):
+    made = Labelling(tmp_path / "j.jsonl", ["seventh chapter"])
+    with running(Retriever.from_folder(files), more=lambda engine: label_routes(engine, made)) as address:
+        page = open_page("/label", address=address)
+        page.wait_for_selector("#passages > li")
+        names = set(page.locator("#passages .file a").all_text_contents())
+        assert names == {"guide.md", "note.md", "page.html"}
+        assert problems(page) == []
+
+
 def test_a_question_is_added_on_the_page(open_page, labelling):
     address, made, _ = labelling
     page = open_page("/label", address=address)

@@ -1,8 +1,9 @@
 """How sure a number is, and whether two systems differ: from the values per query, which evaluation keeps.
 
 Bootstrap intervals resample queries. The paired randomisation test flips the sign of each query's difference; the
-t-test is the classical one; Holm's rule keeps the chance of any false alarm over all comparisons. 10,000 resamples of
-6,980 queries take 0.7 s of one core; memory is bounded by resampling in slices.
+t-test is the classical one; Holm's rule keeps the chance of any false alarm over all comparisons. Where a model judged
+many queries and people some of them, `prediction_powered` uses both. 10,000 resamples of 6,980 queries take 0.7 s of
+one core; memory is bounded by resampling in slices.
 """
 
 from __future__ import annotations
@@ -104,6 +105,40 @@ def bootstrap_of(
     rng = np.random.default_rng(seed)
     drawn = np.array([statistic(rng.integers(n, size=n)) for _ in range(samples)])
     return _interval(statistic(np.arange(n)), drawn[~np.isnan(drawn)], level)
+
+
+def prediction_powered(people: Values, same: Values, others: Values, *, level: float = 0.95) -> Interval:
+    """The mean by people's judgement, of which a model's helps to tell: prediction-powered inference.
+
+    `people` and `same` are the values of a random sample of queries by people and by the model, `others` those of the
+    other queries by the model. The model's mean is corrected by how far it is off on the sample, so that the interval
+    covers however biased the model is (Angelopoulos et al. 2023a, Eq. 1). The model counts with the share that makes
+    the interval shortest, 0 if it tells nothing (PPI++, Angelopoulos et al. 2023b, Section 6).
+    """
+    n = people.size
+    if n < 2 or same.size != n:
+        raise ValueError("people's and the model's values of the same two queries or more are needed")
+    share = 0.0
+    variance = float(np.concatenate([same, others]).var(ddof=1))
+    if others.size > 1 and variance > 0:
+        covariance = float(np.cov(people, same)[0, 1])
+        share = min(1.0, max(0.0, covariance / ((1 + n / others.size) * variance)))
+    corrected = people - share * same
+    mean, squared_error = float(corrected.mean()), float(corrected.var(ddof=1)) / n
+    if share:
+        mean += share * float(others.mean())
+        squared_error += share**2 * float(others.var(ddof=1)) / others.size
+    radius = _student_quantile(1 - level, n - 1) * math.sqrt(squared_error)
+    return Interval(mean, mean - radius, mean + radius, level)
+
+
+def _student_quantile(p: float, freedom: int) -> float:
+    """The t that |T| exceeds with the chance p; by bisection."""
+    low, high = 0.0, 1e4
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_two_sided(middle, freedom) > p else (low, middle)
+    return high
 
 
 def compare(a: Values, b: Values, *, samples: int = 10_000, level: float = 0.95, seed: int = 0) -> Comparison:

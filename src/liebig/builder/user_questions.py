@@ -4,6 +4,7 @@
 | ------------------------- | --------------------------------- | ------------------------------------------------- |
 | JSON lines                | `question`, `query` or `text`     | `relevant`: ids, or ids with grades; or one       |
 |                           |                                   | `passage` with its `relevance` (of `liebig label`)|
+|                           |                                   | by a language model if there is a `judge`         |
 | CSV or TSV                | the first column, or one so named | the second column: an id; the third: a grade      |
 | text                      | a line                            | nothing                                           |
 | BEIR folder, or its qrels | `queries.jsonl`                   | `qrels/*.tsv`                                     |
@@ -18,6 +19,7 @@ Enough of them also train (`question_training.py`).
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -47,6 +49,8 @@ TEXT = ("question", "query", "text")
 ONE = ("passage", "document", "doc", "path")
 SEVERAL = ("relevant", "passages", "documents", "positives")
 GRADE = ("relevance", "grade", "label", "score")
+JUDGE = "judge"  # the language model that graded, from 0 to 3
+MODEL_RELEVANT = 2  # the least of its grades that says that a passage answers
 
 
 @dataclass
@@ -75,9 +79,19 @@ def read_file(path: Path) -> tuple[list[UserQuestion], list[str]]:
         question.places |= dict.fromkeys(grades, where)
     if not known:
         raise DataError("there are no questions in it", file=path, fix="write one per line")
+    notes += (f"{path}: {count:,} judgements are those of the language model {name}, not of people, and may be wrong."
+              for name, count in _model_judgements(path).items())  # fmt: skip
     notes += (f"{path}: {len(repeated):,} lines repeat earlier ones (the first is line {where.line}); each counts once."
               for where in repeated[:1])  # fmt: skip
     return list(known.values()), notes
+
+
+def _model_judgements(path: Path) -> Counter[str]:
+    """How many judgements are by each language model."""
+    if path.suffix != ".jsonl":
+        return Counter()
+    lines = (line for line in path.read_bytes().splitlines() if f'"{JUDGE}"'.encode() in line)
+    return Counter(str(row[JUDGE]) for row in map(orjson.loads, lines) if JUDGE in row)
 
 
 Entry = tuple[str, Where, dict[str, int | None]]
@@ -178,6 +192,8 @@ def _row(row: Row, where: Where) -> Entry:
         )
     grades: dict[str, int | None] = {}
     grade = next((row[name] for name in GRADE if name in row), 1)
+    if JUDGE in row and grade is not None:
+        grade = int(as_grade(grade, where) >= MODEL_RELEVANT)
     for name in (name for name in ONE if name in row):
         grades[as_id(row[name], where)] = None if grade is None else as_grade(grade, where)
     for name in (name for name in SEVERAL if name in row):
@@ -197,6 +213,7 @@ def judge(
     owners = _passages(collection, {id for q in questions for id in q.grades}, sources)
     judged: list[Question] = []
     unjudged: list[str] = []
+    unanswered = 0
     unknown: dict[str, Where] = {}
     total = 0
     for question in questions:
@@ -211,6 +228,8 @@ def judge(
         if relevant:
             against = tuple(id for id, grade in grades.items() if grade <= 0)
             judged.append(Question(question.text, relevant, OWN, against=against))
+        elif grades:
+            unanswered += 1
         else:
             unjudged.append(question.text)
     if unknown:
@@ -226,6 +245,10 @@ def judge(
         ]
     else:
         notes = []
+    if unanswered:
+        notes.append(
+            f"Your questions that no judged passage answers: {unanswered:,}. They compare no systems."
+        )
     return judged, unjudged, notes
 
 

@@ -57,6 +57,10 @@ def command(
         typer.Option(metavar="URL", help="A server that speaks the OpenAI API, for answers in sentences."),
     ] = None,
     llm_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(help="A file to append queries and opened documents to, as JSON lines [default: none]."),
+    ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the search page in a browser.")] = False,
 ) -> None:
     """Serve a retriever over HTTP: a search page, and an API for search, embeddings and reranking.
@@ -81,5 +85,5 @@ def command(
     )  # fmt: skip
     run(
         folder, host=host, port=port, token=token, workers=workers, reranker=reranker, device=device,
-        limits=limits, llm=chat, open_page=open_page, say=lambda line: typer.echo(line, err=True),
+        limits=limits, llm=chat, log=log, open_page=open_page, say=lambda line: typer.echo(line, err=True),
     )  # fmt: skip

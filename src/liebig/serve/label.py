@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
@@ -22,6 +22,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from liebig.base.errors import RecipeError
+from liebig.base.records import Passage
 from liebig.builder.user_questions import UNJUDGED, incomplete_line, read_file
 from liebig.formats.output import json_line
 from liebig.search.answer import Result
@@ -40,6 +41,13 @@ class JudgementRequest(Own):
     question: str = Field(description="The question.")
     passage: str = Field(description="The passage's id.")
     relevance: Literal[0, 1] | None = Field(description="1: it answers; 0: it does not; null: nobody knows.")
+
+
+class RestRequest(Own):
+    """Passages that a person says do not answer, together."""
+
+    question: str = Field(description="The question.")
+    passages: list[str] = Field(description="The ids of the passages without a judgement.", max_length=1000)
 
 
 class QuestionRequest(Own):
@@ -101,20 +109,19 @@ class Labelling:
 
     def add(self, question: str, passage: str, relevance: int | None) -> None:
         """Write a judgement to the end of the file; it is there when this returns, or the file is as it was."""
-        line = json_line({"question": question, "passage": passage, "relevance": relevance}).encode() + b"\n"
+        self.add_all(question, {passage: relevance})
+
+    def add_all(self, question: str, grades: Mapping[str, int | None]) -> None:
+        """Write several judgements, all of them or none."""
+        rows = ({"question": question, "passage": id, "relevance": grade} for id, grade in grades.items())
         with self._lock:
             try:
-                self.file.parent.mkdir(parents=True, exist_ok=True)
-                with self.file.open("ab+", buffering=0) as file:
-                    _append(file, line)
+                append_line(self.file, b"".join(json_line(row).encode() + b"\n" for row in rows))
             except OSError as error:
                 sentence = f"The judgement was not saved in {self.file}: {error.strerror}."
                 raise Refusal(507, sentence) from None
-            grades = self.grades.setdefault(key_of(question), {})
-            if relevance is None:
-                grades.pop(passage, None)
-            else:
-                grades[passage] = relevance
+            known = {**self.grades.get(key_of(question), {}), **grades}
+            self.grades[key_of(question)] = {id: grade for id, grade in known.items() if grade is not None}
 
     def ask(self, question: str) -> int:
         """Add a question; gives its number. One that is there already keeps its own."""
@@ -137,8 +144,14 @@ class Labelling:
         }
 
 
+def append_line(path: Path, line: bytes) -> None:
+    """Append a line, or several, and wait until they are on the disk; whatever fails, no part stays in the file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab+", buffering=0) as file:
+        _append(file, line)
+
+
 def _append(file: FileIO, line: bytes) -> None:
-    """Write a line and wait until it is on the disk; whatever fails, no part of it stays in the file."""
     size = file.seek(0, os.SEEK_END)
     if size:
         file.seek(size - 1)
@@ -194,6 +207,14 @@ def label_routes(engine: ServingEngine, labelling: Labelling) -> APIRouter:
         await asyncio.to_thread(labelling.add, request.question, request.passage, request.relevance)
         return reply({"progress": labelling.progress})
 
+    @routes.post("/label/rest", summary="Nothing else answers: judge several passages as not relevant")
+    async def rest(request: RestRequest) -> Response:
+        check_query(request.question, engine.limits)
+        for id in request.passages:
+            await asyncio.to_thread(passage_of, engine, id)
+        await asyncio.to_thread(labelling.add_all, request.question, dict.fromkeys(request.passages, 0))
+        return reply({"progress": labelling.progress})
+
     @routes.post("/label/ask", summary="Add a question")
     async def ask(request: QuestionRequest) -> Response:
         return reply({"number": labelling.ask(check_query(request.question, engine.limits))})
@@ -208,7 +229,15 @@ async def _shown(engine: ServingEngine, labelling: Labelling, number: int) -> di
     lists = (await engine.search(question)).lists
     grades = labelling.grades.get(key_of(text), {})
     passages = [
-        {"id": r.id, "title": r.title, "text": r.text, "doc": r.doc, "relevance": grades.get(r.id)}
+        {
+            "id": r.id,
+            "title": r.title,
+            "text": r.text,
+            "doc": r.doc,
+            "file": r.metadata.get("path") or r.doc,
+            "original": engine.originals.address(Passage(r.id, r.text, r.title, r.doc), r.metadata),
+            "relevance": grades.get(r.id),
+        }
         for r in pooled(lists)
     ]
     return {

@@ -49,6 +49,7 @@ from liebig.serve.middleware import (
     handle_errors,
     reply,
 )
+from liebig.serve.query_log import QueryLog, QueryLogging
 from liebig.vectors.quantise import unit_length
 
 # Search results as JSON: rows, snippets with matching words marked, two systems side by side, whole documents.
@@ -418,6 +419,9 @@ def search_routes(engine: ServingEngine) -> APIRouter:
     @routes.get("/document", summary="Show a document with a passage marked")
     async def document(
         passage: Annotated[str, Query(description="The id of a passage of the document.")],
+        query: Annotated[
+            str, Query(description="The query it was opened for, which --log writes down.")
+        ] = "",
     ) -> Response:
         def view() -> dict[str, Any]:
             marked = passage_of(engine, passage)
@@ -648,14 +652,22 @@ ABOUT = (
 )
 
 
-def make_app(engine: ServingEngine, *, token: str | None = None, more: Sequence[APIRouter] = ()) -> FastAPI:
-    """Build the application, with more routes than it has where given; the engine starts and stops with it."""
+def make_app(
+    engine: ServingEngine,
+    *,
+    token: str | None = None,
+    more: Sequence[APIRouter] = (),
+    log: QueryLog | None = None,
+) -> FastAPI:
+    """Build the application, with more routes and a log of queries if given; the engine starts and stops with it."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await engine.start()
         yield
         await engine.close()
+        if log is not None:
+            log.close()
 
     app = FastAPI(
         title="Liebig",
@@ -672,5 +684,7 @@ def make_app(engine: ServingEngine, *, token: str | None = None, more: Sequence[
         # Routes of an included router are matched twice, so they go into the app's own list, busiest first.
         app.router.routes.extend(routes.routes)
     handle_errors(app)
+    if log is not None:
+        app.add_middleware(QueryLogging, log=log)
     app.add_middleware(Guard, limits=engine.limits, metrics=engine.metrics, token=token)
     return app

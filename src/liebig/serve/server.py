@@ -43,12 +43,14 @@ def serve(
     device: str | None = None,
     limits: Limits | None = None,
     llm: ChatModel | None = None,
+    log: Path | None = None,
     open_page: bool = False,
     page: str = "",
     more: Callable[[ServingEngine], APIRouter] | None = None,
     say: Callable[[str], None],
 ) -> None:
     """Serve a retriever folder until SIGINT or SIGTERM; `more` are routes beside the usual, `page` is one of them."""
+    from liebig.serve.query_log import QueryLog
     from liebig.serve.routes import make_app
 
     check_token(host, token)
@@ -56,12 +58,15 @@ def serve(
     listening = listen(host, port)
     with listening:
         engine = _engine(folder, limits, workers, reranker, device, llm, say)
-        app = make_app(engine, token=token, more=[more(engine)] if more is not None else [])
+        queries = None if log is None else QueryLog(log)
+        app = make_app(engine, token=token, more=[more(engine)] if more is not None else [], log=queries)
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}"
 
         def ready() -> None:
             also = f"search page at {address}" if page else "search page"
+            if log is not None:
+                say(f"Queries and opened documents are written to {log}.")
             say(f"Serving {folder} at {address}{page} ({also}; API at {address}/docs; press Ctrl-C to stop)")
             if open_page:
                 webbrowser.open(address + page)

@@ -1,12 +1,12 @@
 // Judging passages with single keys. Every judgement is sent at once; what cannot be saved is said and taken back.
 
 import { ask, Refused } from "./api.js";
-import { count, find, make } from "./dom.js";
+import { breakable, count, find, make } from "./dom.js";
 
 const SAID = { 1: "relevant", 0: "not relevant" };
 let shown = null; // the question, as the server gave it
 let place = 0; // of the passage that keys judge
-let done = []; // judgements that can be undone: question, passage, what it was before
+let done = []; // what can be undone, each step the passages it judged: question, passage, what it was before
 
 const items = () => [...find("passages").children];
 
@@ -45,7 +45,8 @@ async function judge(number, relevance, remember = true) {
   mark(items()[number], relevance);
   try {
     const answer = await ask("/label/judgement", { question: shown.question, passage: passage.id, relevance });
-    if (remember) done.push({ question: shown.number, number, before });
+    if (remember) done.push([{ question: shown.number, number, before }]);
+    finish();
     progress(answer.progress);
     problem(null);
   } catch (error) {
@@ -58,9 +59,35 @@ async function judge(number, relevance, remember = true) {
 async function undo() {
   const last = done.pop();
   if (!last) return;
-  if (last.question !== shown.number) await open(last.question);
-  await judge(last.number, last.before, false);
-  stand(last.number);
+  if (last[0].question !== shown.number) await open(last[0].question);
+  for (const step of last) await judge(step.number, step.before, false);
+  stand(last[0].number);
+}
+
+// What is left is judged as not relevant at once: nothing answers the question, or nothing else does.
+async function nothingElse() {
+  const left = (shown?.passages ?? []).map((one, number) => ({ one, number })).filter(({ one }) => one.relevance == null);
+  if (!left.length) return next();
+  try {
+    const answer = await ask("/label/rest", { question: shown.question, passages: left.map(({ one }) => one.id) });
+    done.push(left.map(({ number }) => ({ question: shown.number, number, before: null })));
+    for (const { one, number } of left) {
+      one.relevance = 0;
+      mark(items()[number], 0);
+    }
+    finish();
+    progress(answer.progress);
+    problem(null);
+    return next();
+  } catch (error) {
+    problem(error);
+  }
+}
+
+function finish() {
+  const passages = shown?.passages ?? [];
+  find("finish").hidden = !passages.length;
+  find("nothing").textContent = passages.some((one) => one.relevance > 0) ? "Nothing else answers this" : "Nothing answers this";
 }
 
 function passage(one, number) {
@@ -68,6 +95,8 @@ function passage(one, number) {
     make("button", { type: "button", "data-grade": grade, onclick: () => judge(number, grade).then(() => stand(number)) }, text);
   const item = make("li", { tabindex: "-1", "data-id": one.id },
     make("h3", {}, one.title || one.doc || one.id),
+    one.file ? make("p", { class: "file" }, one.original
+      ? make("a", { href: one.original, target: "_blank", rel: "noopener" }, breakable(one.file)) : breakable(one.file)) : null,
     make("p", { class: "text" }, one.text),
     make("p", {}, button(1, "Relevant"), button(0, "Not relevant"), make("span", { class: "said" })));
   item.addEventListener("focusin", () => { place = number; });
@@ -85,6 +114,7 @@ async function open(number) {
   find("about").textContent = shown.file;
   find("question").textContent = shown.number == null ? "Add a question to begin" : shown.question;
   find("passages").replaceChildren(...(shown.passages ?? []).map(passage));
+  finish();
   progress(shown.progress);
   const first = (shown.passages ?? []).findIndex((one) => one.relevance == null);
   if (shown.number == null) find("another").focus();
@@ -101,6 +131,7 @@ function next() {
 const KEYS = {
   y: () => judge(place, 1).then(() => stand(place + 1)),
   n: () => judge(place, 0).then(() => stand(place + 1)),
+  x: nothingElse,
   s: () => stand(place + 1),
   ArrowDown: () => stand(place + 1),
   ArrowUp: () => stand(place - 1),
@@ -116,6 +147,8 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
   busy = busy.then(KEYS[event.key]);
 });
+
+find("nothing").addEventListener("click", () => { busy = busy.then(nothingElse); });
 
 find("ask").addEventListener("submit", async (event) => {
   event.preventDefault();
