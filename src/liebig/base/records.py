@@ -10,12 +10,22 @@ Title = Literal["space", "separator", "no"]
 """What stands between title and text when a model reads them (`text/layout.py`)."""
 
 
+Unit = Literal["", "page", "slide", "line"]
+"""What the places of a section count; also the name of a passage's metadata field."""
+UNITS: tuple[Unit, ...] = ("page", "slide", "line")
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading (may be empty) and its paragraphs."""
+    """A heading (may be empty) and its paragraphs.
+
+    `places` has the page, slide or line each paragraph begins on, from 1; sections that say the same are equal.
+    """
 
     heading: str
     paragraphs: tuple[str, ...]
+    unit: Unit = field(default="", compare=False)
+    places: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +45,16 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """What is retrieved: a piece of text, the title it carries, and the document it comes from ("" if none)."""
+    """What is retrieved: a piece of text, the title it carries, and the document it comes from ("" if none).
+
+    `metadata` has what is not the same for its whole document: the page, slide or line it begins on.
+    """
 
     id: str
     text: str
     title: str = ""
     doc: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,7 @@ def _described(record: Named) -> tuple[str, dict[str, Any], str]:
     """The kind of a record, its row, and the text by which two of one id are compared."""
     if isinstance(record, Passage):
         row: dict[str, Any] = {"id": record.id, "title": record.title, "text": record.text, "doc": record.doc}
+        row |= record.metadata
         return "passages", row, f"{record.title}\0{record.text}"
     if isinstance(record, Query):
         row = {"id": record.id, "text": record.text, "answers": record.answers}

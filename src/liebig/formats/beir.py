@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from liebig.base.records import Judgement, Passage, Query
+from liebig.base.records import UNITS, Judgement, Passage, Query
 from liebig.formats.base import Export, Format
 from liebig.formats.inputs import InputSource
 from liebig.formats.items import (
@@ -87,6 +87,7 @@ def passage(row: Row, where: Where) -> Passage:
         text=as_text(field(row, TEXTS, where), where),
         title=as_text(row.get("title"), where, "title"),
         doc="" if doc in (None, "") else as_id(doc, where),
+        metadata={unit: str(row[unit]) for unit in UNITS if row.get(unit)},
     )
 
 

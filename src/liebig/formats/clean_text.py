@@ -30,7 +30,10 @@ def without_ligatures(text: str) -> str:
 
 
 def without_breaks(text: str) -> str:
-    """`infor-⏎mation` -> `information`, `well-⏎known` -> `well-known` where the text has that elsewhere."""
+    """`infor-⏎mation` -> `information`, `well-⏎known` -> `well-known` where the text has that elsewhere.
+
+    The line break moves to the space before the word, if there is one, so that lines keep their numbers.
+    """
     text = text.replace(SOFT_HYPHEN + "\n", "").replace(SOFT_HYPHEN, "")
     breaks = [match for match in BREAK.finditer(text) if text[match.end()].islower()]
     if not breaks:
@@ -40,7 +43,12 @@ def without_breaks(text: str) -> str:
     for match in breaks:
         left, right = _before(text, match.start()).lower(), _after(text, match.end()).lower()
         hyphen = "-" if f"{left}-{right}" in words and left + right not in words else ""
-        kept += (text[at : match.start()], hyphen)
+        start = match.start() - len(left)
+        moved = start - 1 > at and text[start - 1] == " " and text[start - 2] != "\n"
+        before = (
+            f"{text[at : start - 1]}\n{text[start : match.start()]}" if moved else text[at : match.start()]
+        )
+        kept += (before, hyphen)
         at = match.end()
     return "".join((*kept, text[at:]))
 

@@ -11,10 +11,22 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from liebig.base.records import Document, Section
+from liebig.base.records import UNITS, Document, Section, Unit
 from liebig.formats.base import Export, Format
 from liebig.formats.inputs import InputSource
-from liebig.formats.items import Item, Options, Row, Where, as_id, as_list, as_row, as_text, as_texts, field
+from liebig.formats.items import (
+    Item,
+    Options,
+    Row,
+    Where,
+    as_grade,
+    as_id,
+    as_list,
+    as_row,
+    as_text,
+    as_texts,
+    field,
+)
 from liebig.formats.output import json_line
 from liebig.formats.parsers import parse_as
 from liebig.formats.preview import TEXTS, Preview
@@ -57,13 +69,20 @@ def document(row: Row, where: Where) -> Document:
         sections = tuple(_section(as_row(entry, where, "a section"), where) for entry in entries)
     else:
         parsed = parse_as(name, as_text(field(row, (*TEXTS, "sections"), where), where), where)
-        title, sections = title or parsed.title, parsed.sections
+        title, sections = title or parsed.title, parsed.unplaced
     return Document(name, title, sections, _metadata(row, where))
 
 
 def _section(row: Row, where: Where) -> Section:
     heading = as_text(row.get("heading", row.get("h")), where, "heading")
-    return Section(heading, as_texts(field(row, ("paragraphs", "p"), where), where, "paragraphs"))
+    paragraphs = as_texts(field(row, ("paragraphs", "p"), where), where, "paragraphs")
+    unit: Unit = next((unit for unit in UNITS if unit in row), "")
+    if not unit:
+        return Section(heading, paragraphs)
+    places = tuple(as_grade(place, where) for place in as_list(row[unit], where, unit))
+    if len(places) != len(paragraphs):
+        where.refuse(f"a section has {len(paragraphs)} paragraphs but {len(places)} values of {unit!r}")
+    return Section(heading, paragraphs, unit, places)
 
 
 def _metadata(row: Row, where: Where) -> Mapping[str, str]:
@@ -79,8 +98,14 @@ def _plain(value: Any) -> str:
 
 def document_row(record: Document) -> dict[str, Any]:
     """The row of a document."""
-    sections = [{"heading": s.heading, "paragraphs": s.paragraphs} for s in record.sections]
+    sections = [section_row(section) for section in record.sections]
     return {"id": record.id, "title": record.title, "sections": sections, "metadata": dict(record.metadata)}
+
+
+def section_row(section: Section) -> dict[str, Any]:
+    """The row of a section; the places of its paragraphs stand under the name of their unit."""
+    row = {"heading": section.heading, "paragraphs": section.paragraphs}
+    return row | ({section.unit: section.places} if section.places else {})
 
 
 def document_lines(documents: Iterable[Document]) -> Iterator[str]:

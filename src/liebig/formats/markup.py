@@ -16,10 +16,10 @@ from liebig.formats.outline import Article, Outline
 
 def parse_plain(text: str) -> Article:
     """One section; blank lines part its paragraphs."""
-    outline = Outline()
-    for line in text.split("\n"):
+    outline = Outline("line")
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            outline.line(line)
+            outline.line(line, number)
         else:
             outline.end_paragraph()
     return outline.parsed()
@@ -35,17 +35,17 @@ FRONT = re.compile(r"\A---[ \t]*\n.*?\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL
 
 def parse_markdown(text: str) -> Article:
     """`# headings` and underlined ones become sections; what stands in fences is code, not headings."""
-    outline, fence = Outline(), ""
-    text = _without_comments(FRONT.sub("", text, count=1))
+    outline, fence = Outline("line"), ""
+    text = _without_comments(FRONT.sub(lambda front: "\n" * front[0].count("\n"), text, count=1))
     lines = text.split("\n")
     for number, line in enumerate(lines):
         mark = FENCE.match(line)
         if fence:
-            outline.line(line)
+            outline.line(line, number + 1)
             fence = "" if mark and mark[1].startswith(fence) else fence
         elif mark:
             fence = mark[1]
-            outline.line(line)
+            outline.line(line, number + 1)
         elif (marks := ATX.match(line)) is not None:
             outline.heading(_inline(_heading(line[marks.end() :])), is_title=len(marks[1]) == 1)
         elif SETEXT.fullmatch(line) and number and _can_be_heading(lines[number - 1]):
@@ -53,7 +53,7 @@ def parse_markdown(text: str) -> Article:
         elif line.strip() and number + 1 < len(lines) and _underlines(lines[number + 1], line):
             outline.heading(_inline(line.strip()), is_title=lines[number + 1].strip().startswith("="))
         elif line.strip():
-            outline.line(_inline(line))
+            outline.line(_inline(line), number + 1)
         else:
             outline.end_paragraph()
     return outline.parsed()
@@ -75,10 +75,10 @@ def _heading(text: str) -> str:
 
 
 def _without_comments(text: str) -> str:
-    """The text without <!-- comments -->; one that is never closed stays."""
+    """The text without <!-- comments -->, but with their line breaks; one that is never closed stays."""
     at, kept = 0, list[str]()
     while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
-        kept.append(text[at:start])
+        kept += (text[at:start], "\n" * text.count("\n", start, end))
         at = end + 3
     return "".join((*kept, text[at:]))
 
@@ -106,7 +106,7 @@ ADMONITION = re.compile(
 
 def parse_rst(text: str) -> Article:
     """Underlined (and overlined) lines become sections; the first one on top is the title. Directives are dropped."""
-    outline, lines, title_mark = Outline(), text.split("\n"), ""
+    outline, lines, title_mark = Outline("line"), text.split("\n"), ""
     number, hidden = 0, False
     while number < len(lines):
         line = lines[number]
@@ -125,7 +125,7 @@ def parse_rst(text: str) -> Article:
         elif _adorns(below, line):
             mark, heading, skip = below[0], line.strip(), 2
         else:
-            hidden = _rst_line(outline, line)
+            hidden = _rst_line(outline, line, number + 1)
             number += 1
             continue
         title_mark = title_mark or mark
@@ -139,19 +139,19 @@ def _adorns(below: str, line: str) -> bool:
     return fits and bool(line.strip()) and line[0] not in " \t" and not ADORNMENT.fullmatch(line)
 
 
-def _rst_line(outline: Outline, line: str) -> bool:
+def _rst_line(outline: Outline, line: str, number: int) -> bool:
     """A line outside of headings; True where it opens a block that is not text."""
     admonition = ADMONITION.fullmatch(line.strip())
     if admonition:
         outline.end_paragraph()
         if admonition[1].strip():
-            outline.line(_roles(admonition[1].strip()))
+            outline.line(_roles(admonition[1].strip()), number)
         return False
     if line.rstrip(" \t") == ".." or line.startswith((".. ", "..\t")):
         outline.end_paragraph()
         return True
     if line.strip():
-        outline.line(_roles(line))
+        outline.line(_roles(line), number)
     else:
         outline.end_paragraph()
     return False

@@ -1,26 +1,49 @@
-"""A text with its structure: a title and sections of paragraphs, gathered from headings and lines as they come."""
+"""A text with its structure: a title and sections of paragraphs, gathered from headings and lines as they come.
+
+Each paragraph remembers the line, page or slide it begins on, where the reader says so.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
-from liebig.base.records import Section
+from liebig.base.records import Section, Unit
 
 
 class Article(NamedTuple):
-    """A text with its structure; the title is "" where the text has none."""
+    """A text with its structure; the title is "" where the text has none.
+
+    `part` names it among several of one file (a function, a message); `metadata` is what the file says about it.
+    """
 
     title: str
     sections: tuple[Section, ...]
+    part: str = ""
+    metadata: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def unplaced(self) -> tuple[Section, ...]:
+        """The sections without places, for a text that is only a part of its file."""
+        return tuple(Section(section.heading, section.paragraphs) for section in self.sections)
+
+
+def numbered_section(heading: str, paragraphs: Iterable[tuple[int, str]], unit: Unit) -> Section:
+    """A section of paragraphs that come with their places; blank ones are left out."""
+    kept = [(place, text) for place, text in paragraphs if text.strip()]
+    return Section(heading, tuple(text for _, text in kept), unit, tuple(place for place, _ in kept))
 
 
 class Outline:
     """Headings and lines as they come, gathered into sections and paragraphs."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: Unit = "") -> None:
         self.title = ""
-        self._sections: list[tuple[str, list[str]]] = [("", [])]
+        self._unit = unit
+        self._sections: list[tuple[str, list[tuple[int, str]]]] = [("", [])]
         self._lines: list[str] = []
+        self._place = 0
 
     def heading(self, text: str, is_title: bool = False) -> None:
         """Start a section; a title alone at the top names the text instead."""
@@ -30,8 +53,10 @@ class Outline:
         else:
             self._sections.append((text, []))
 
-    def line(self, text: str) -> None:
-        """One more line of the paragraph."""
+    def line(self, text: str, place: int = 0) -> None:
+        """One more line of the paragraph, and where it stands."""
+        if not self._lines:
+            self._place = place
         self._lines.append(text)
 
     def end_paragraph(self) -> None:
@@ -39,10 +64,12 @@ class Outline:
         text = "\n".join(self._lines).strip()
         self._lines = []
         if text:
-            self._sections[-1][1].append(text)
+            self._sections[-1][1].append((self._place, text))
 
     def parsed(self) -> Article:
         """What was gathered; a first section without anything is left out."""
         self.end_paragraph()
         kept = [(heading, paragraphs) for heading, paragraphs in self._sections if heading or paragraphs]
-        return Article(self.title, tuple(Section(heading, tuple(paragraphs)) for heading, paragraphs in kept))
+        if self._unit:
+            return Article(self.title, tuple(numbered_section(*section, self._unit) for section in kept))
+        return Article(self.title, tuple(Section(h, tuple(text for _, text in p)) for h, p in kept))

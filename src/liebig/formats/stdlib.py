@@ -172,7 +172,7 @@ def _item(name: str, kind: str, text: str, where: Where, signature: str = "") ->
     about = {"kind": kind, "python": f"{sys.version_info.major}.{sys.version_info.minor}"}
     if signature:
         about["signature"] = signature
-    yield Item(Document(name, name, parse_plain(text).sections, about), where)
+    yield Item(Document(name, name, parse_plain(text).unplaced, about), where)
 
 
 def _read(source: InputSource, options: Options) -> Iterator[Item]:

@@ -247,5 +247,5 @@ def _result(
 ) -> Result:
     passage = generation.passage(id)
     document = generation.document(passage.doc)
-    metadata = {} if document is None else document.metadata
+    metadata = {**({} if document is None else document.metadata), **passage.metadata}
     return Result(passage.id, score, rank, passage.title, passage.text, passage.doc, metadata, ranks)

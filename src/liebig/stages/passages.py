@@ -8,8 +8,9 @@ that came with passages in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import groupby
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from liebig.base.config import Config, InputPath, ModelPath
 from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import track
-from liebig.base.records import Document, Passage
+from liebig.base.records import Document, Passage, Section
 from liebig.base.workspace import Folder
 from liebig.collection import GENERATED, Collection
 from liebig.collection.writer import CollectionWriter
@@ -56,12 +57,36 @@ def cut(document: Document, cutter: Cutter) -> Iterator[HeadedPassage]:
     number = 0
     pieces = cutter([Text(section.paragraphs) for section in document.sections])
     for section, texts in zip(document.sections, pieces):
-        for text in texts:
-            passage = Passage(f"{document.id}-{number}", text, document.title, document.id)
+        for text, place in zip(texts, places_of(section, texts)):
+            metadata = {section.unit: str(place)} if place else {}
+            passage = Passage(f"{document.id}-{number}", text, document.title, document.id, metadata=metadata)
             yield HeadedPassage(passage, section.heading)
             number += 1
     if number == 0 and document.title.strip():
         yield HeadedPassage(Passage(f"{document.id}-0", document.title, "", document.id), "")
+
+
+def places_of(section: Section, texts: Sequence[str]) -> list[int]:
+    """The page, slide or line that each passage of a section begins on; zeros where the section has no places.
+
+    Passages are the section's text in order but for its white space, so other characters say how far each one goes.
+    """
+    if not section.places:
+        return [0] * len(texts)
+    ends, numbers = list[int](), list[int]()  # of every line: the characters up to its end, and its place
+    total = 0
+    for paragraph, place in zip(section.paragraphs, section.places):
+        for below, line in enumerate(paragraph.split("\n")):
+            total += _printed(line)
+            ends.append(total)
+            numbers.append(place + below if section.unit == "line" else place)
+    starts = accumulate(map(_printed, texts[:-1]), initial=0)
+    return [numbers[min(bisect_right(ends, start), len(numbers) - 1)] for start in starts][: len(texts)]
+
+
+def _printed(text: str) -> int:
+    """How many characters are not white space."""
+    return sum(map(len, text.split()))
 
 
 def cut_collection(source: Collection, cutter: Cutter, out: Path) -> None:
