@@ -125,7 +125,8 @@ def test_bad_files_are_skipped_counted_and_listed(tmp_path, capsys):
     collection = init(tmp_path / "out", tmp_path / "in")
     assert [document.id for document in collection.documents()] == ["a.md", "old.md"]
     listed = (tmp_path / "out" / "skipped.txt").read_text().splitlines()
-    assert [line.partition(": ")[0].rpartition("/")[2] for line in listed] == ["link.md", "paper.pdf"]
+    assert listed[0] == "4 files seen = 2 read + 2 not read"
+    assert [line.partition(": ")[0].rpartition("/")[2] for line in listed[4:]] == ["link.md", "paper.pdf"]
     assert {check for check, _ in warnings(collection)} == {"skipped", "encoding"}
     shown = capsys.readouterr().out
     assert "2 files were skipped; skipped.txt says why" in shown

@@ -1,6 +1,7 @@
 """A table of any columns is documents: text from the columns that hold text, the rest as metadata."""
 
 import json
+from dataclasses import replace
 
 import pyarrow
 import pytest
@@ -19,8 +20,26 @@ TICKET = {"ticket": 71, "subject": "Printer on fire", "body": BODY}
 def read(path, name=None):
     ledger = Ledger()
     matches = detect(path, name, ledger)
-    records = [item.record for match in matches for item in match.items(Options(ledger=ledger))]
+    items = [item for match in matches for item in match.items(Options(ledger=ledger))]
+    records = [_without_file(item.record) for item in items]
     return [match.format.name for match in matches], records, ledger
+
+
+def _without_file(record):
+    """A record without what it says about its file."""
+    if not isinstance(record, Document):
+        return record
+    own = {"path", "folder", "type", "size", "modified"}
+    return replace(record, metadata={name: v for name, v in record.metadata.items() if name not in own})
+
+
+def test_rows_say_which_file_and_line_they_are_from(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "stock.csv").write_text(STOCK)
+    [match] = detect(tmp_path / "in")
+    second = list(match.items(Options()))[1].record
+    assert {"path": "stock.csv", "folder": ".", "type": "csv"}.items() <= second.metadata.items()
+    assert (second.sections[0].unit, second.sections[0].places) == ("line", (3,))
 
 
 def test_a_csv_of_any_columns_is_documents_and_says_which_hold_text(tmp_path):
@@ -30,11 +49,11 @@ def test_a_csv_of_any_columns_is_documents_and_says_which_hold_text(tmp_path):
     assert records[0] == Document(
         "stock.csv:1",
         "Steel bolt M8",
-        (Section("", ("location: Aisle 3",)),),
+        (Section("", ("sku: A-100; location: Aisle 3; stock: 120",)),),
         {"sku": "A-100", "location": "Aisle 3", "stock": "120"},
     )
     assert list(ledger.tables.values()) == [
-        "text from the columns name, location; other columns are metadata"
+        "text from the columns name, sku, location, stock; other columns are metadata"
     ]
 
 
@@ -54,7 +73,10 @@ def test_the_container_of_a_table_does_not_matter(tmp_path, container):
     assert names == ["table"]
     paragraphs = tuple(row["body"].split("\n\n"))
     assert record == Document(
-        f"tickets.{container}:1", "Printer on fire", (Section("", paragraphs),), {"ticket": "71"}
+        f"tickets.{container}:1",
+        "Printer on fire",
+        (Section("", (*paragraphs, "ticket: 71")),),
+        {"ticket": "71"},
     )
 
 
@@ -109,4 +131,7 @@ def test_questions_with_answers_are_documents_unless_they_are_named_training_dat
 def test_a_row_with_nothing_but_a_title_is_found_by_it(tmp_path):
     (tmp_path / "x.csv").write_text("sku,name\nA-1,Steel bolt\n")
     [record] = read(tmp_path / "x.csv")[1]
+    assert (record.title, record.text) == ("Steel bolt", "sku: A-1")
+    (tmp_path / "y.csv").write_text("url,name\nhttps://a.b/c,Steel bolt\n")
+    [record] = read(tmp_path / "y.csv")[1]
     assert (record.title, record.text) == ("Steel bolt", "Steel bolt")

@@ -209,7 +209,10 @@ def test_members_of_one_name_are_told(tmp_path):
     [found] = detect(tmp_path / "x.zip", None, skipped := Ledger(strict=False))
     assert [item.record.title for item in found.items(Options())] == ["New", "B"]
     [error] = skipped.errors
-    assert "x.zip!a.md: the archive has 2 members of this name; only the last one is read" in str(error)
+    assert (
+        "x.zip!a.md (not the last): the archive has 2 members of this name; only the last one is read"
+        in str(error)
+    )
 
 
 def test_a_deep_member_of_an_archive_is_read_or_told(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from liebig.base.errors import DataError
-from liebig.formats import detect, folder_of_texts, inputs, xml_package
+from liebig.formats import detect, inputs, pdf as pdf_reader, xml_package
 from liebig.formats.docx import read_docx
 from liebig.formats.inputs import source_of, standard_input
 from liebig.formats.items import Options
@@ -155,11 +155,11 @@ def test_paragraphs_of_a_word_document_are_freed_as_they_are_read(tmp_path, monk
 
 
 def test_a_pdf_of_very_many_pages_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(folder_of_texts, "PAGES", 2)
+    monkeypatch.setattr(pdf_reader, "PAGES", 2)
     path = put(tmp_path / "x.pdf", pdf(["a", "b", "c"]))
     with pytest.raises(DataError, match="the PDF has 3 pages"):
         [item for match in detect(path) for item in match.items(Options())]
-    monkeypatch.setattr(folder_of_texts, "PAGES", 3)
-    monkeypatch.setattr(folder_of_texts, "LARGEST", 2)
+    monkeypatch.setattr(pdf_reader, "PAGES", 3)
+    monkeypatch.setattr(pdf_reader, "LARGEST", 2)
     with pytest.raises(DataError, match="of text"):
         [item for match in detect(path) for item in match.items(Options())]

@@ -95,9 +95,13 @@ def test_files_of_a_folder_that_are_not_read_are_told(tmp_path):
     put(tmp_path, "README.md", "What this is.\n")
     put(tmp_path, "a.md", "# One\n\nText.\n")
     put(tmp_path, "b.md", "# Two\n\nText.\n")
-    assert detect(tmp_path)[-1].why == "a folder of 2 text files"
+    assert detect(tmp_path)[-1].why == "a folder of 3 files"
     put(tmp_path, "one.jsonl", '{"_id": "1", "text": "a"}\n')
-    assert detect(tmp_path)[-1].why == "a folder of 2 text files; 1 other file is ignored: .jsonl"
+    assert [(found.format.name, found.why) for found in detect(tmp_path)][1] == (
+        "texts",
+        "a folder of 3 files",
+    )
+    assert detect(tmp_path)[0].format.name == "table", "passages among texts are rows of a table"
     put(tmp_path, "two.jsonl", '{"_id": "2", "text": "b"}\n')
     assert detect(tmp_path)[-1].why.endswith("; 2 other files are ignored: .md")
 

@@ -1,5 +1,6 @@
 """Every file of a folder is read, or listed with the reason why it was not."""
 
+import gzip
 import json
 
 import pytest
@@ -43,9 +44,18 @@ def init(source, out, **options):
 def test_an_odd_file_does_not_stop_the_reading_of_a_folder(folder, tmp_path):
     collection, summary = init(folder, tmp_path / "out")
     ids = {document.id for document in collection.documents()}
-    assert ids == {"a.md", "b.md", "sub/c.md", "d.md", "e.md", "stock.csv:1"}
-    assert summary["files"] == {"seen": 11, "read": 6, "skipped": 1, "ignored": 4}
-    assert (tmp_path / "out" / "skipped.txt").read_text().startswith(f"{folder}/broken.jsonl, line 2: ")
+    texts = {"a.md", "b.md", "sub/c.md", "d.md", "e.md", "config.json", "list.json", "qrels.tsv"}
+    assert ids == {*texts, "stock.csv:1"}
+    files = summary["files"]
+    assert [files[name] for name in ("seen", "read", "skipped", "ignored")] == [11, 9, 1, 1]
+    assert files["not_read"] == [
+        {"suffix": ".jsonl", "reason": "this is not valid JSON", "files": 1},
+        {"suffix": ".png", "reason": "picture", "files": 1},
+    ]
+    listed = (tmp_path / "out" / "skipped.txt").read_text().splitlines()
+    assert listed[0] == "11 files seen = 9 read + 2 not read"
+    assert listed[4].startswith(f"{folder}/broken.jsonl, line 2: ")
+    assert listed[5] == f"{folder}/picture.png: picture"
 
 
 def test_every_file_seen_was_read_or_is_listed(folder):
@@ -57,7 +67,7 @@ def test_every_file_seen_was_read_or_is_listed(folder):
             ledger.skip(error)
     assert ledger.unexplained() == []
     assert sum(ledger.counts().values()) == 2 * len(ledger.seen)
-    assert ledger.ignored[f"{folder}/config.json"] == "cannot detect the format"
+    assert ledger.ignored == {f"{folder}/picture.png": "picture"}
     assert not any("~$" in label for label in ledger.seen), "lock files are no documents"
 
 
@@ -66,11 +76,11 @@ def test_a_file_of_a_folder_is_kept_as_a_whole_or_not_at_all(folder, tmp_path):
     (folder / "broken.jsonl").write_text("\n".join([*lines, "{", ""]))
     (folder / "zebra.jsonl").write_text("\n".join(lines))
     collection, summary = init(folder, tmp_path / "out")
-    assert collection.count("documents") == 306
+    assert collection.count("documents") == 309
     assert summary["counts"]["documents"] == sum(
         e["count"] for e in summary["lengths"]["documents"]["histogram"]
     )
-    assert collection.document("zebra.jsonl:300").text == "body: Printer 299 burns."
+    assert collection.document("zebra.jsonl:300").text == "ticket: 299; body: Printer 299 burns."
     assert not any(document.id.startswith("broken") for document in collection.documents())
 
 
@@ -88,4 +98,60 @@ def test_a_data_set_of_several_files_lists_the_one_that_is_broken(tmp_path):
     (folder / "queries.dev.tsv").write_text("7\twho\n8\twhat\tthen\n")
     collection, summary = init(folder, tmp_path / "out")
     assert (collection.count("passages"), collection.has("queries")) == (2, False)
-    assert summary["files"] == {"seen": 2, "read": 1, "skipped": 1, "ignored": 0}
+    assert [summary["files"][name] for name in ("seen", "read", "skipped", "ignored")] == [2, 1, 1, 0]
+
+
+def test_every_file_of_a_folder_without_texts_is_read(tmp_path):
+    """Nothing but code and one table is no data set."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "stock.csv").write_text(STOCK)
+    (folder / "tool.py").write_text("def weigh():\n    return 1\n")
+    (folder / "README").write_text("About the tool.\n")
+    collection, summary = init(folder, tmp_path / "out")
+    assert {document.id for document in collection.documents()} == {"stock.csv:1", "tool.py:weigh", "README"}
+    assert summary["files"]["not_read"] == []
+
+
+def test_files_of_one_name_do_not_stop_the_reading(tmp_path):
+    first, second = tmp_path / "one", tmp_path / "two"
+    for folder in (first, second):
+        folder.mkdir()
+        (folder / "README.md").write_text(f"# About\n\nThis is {folder.name}.\n")
+    (second / "notes.txt").write_text("Plain.\n")
+    (second / "notes.txt.gz").write_bytes(gzip.compress(b"Packed.\n"))
+    config = parse(InitConfig, {"paths": [str(first), str(second)]})
+    with stage(
+        tmp_path / "out", kind="init", recipe=config.model_dump(mode="json"), inputs=inputs(config)
+    ) as out:
+        run(config, out)
+    ids = {document.id for document in Collection(tmp_path / "out").documents()}
+    assert ids == {"README.md", "two/README.md", "notes.txt", "notes.txt.gz"}
+
+
+def test_a_reader_that_fails_in_any_way_is_listed(tmp_path, monkeypatch):
+    (tmp_path / "a.md").write_text("# A\n\nText.\n")
+    (tmp_path / "b.tex").write_text("Text.\n")
+    monkeypatch.setattr("liebig.formats.tex.plain", lambda text: 1 // 0)
+    ledger = Ledger(strict=False)
+    [match] = detect(tmp_path, None, ledger)
+    assert [item.record.id for item in match.items(Options(ledger=ledger))] == ["a.md"]
+    assert "b.tex: cannot be read completely" in str(ledger.errors[0])
+
+
+def test_of_a_large_log_both_ends_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("liebig.formats.line_text.LOG_END", 1000)
+    monkeypatch.setattr("liebig.formats.line_text.CHUNK", 100)
+    (tmp_path / "a.log").write_text("".join(f"line {n}\n" for n in range(1, 1001)))
+    ledger = Ledger(strict=False)
+    [match] = detect(tmp_path, None, ledger)
+    [item] = match.items(Options(ledger=ledger))
+    head, tail = item.record.sections
+    assert head.paragraphs[0].startswith("line 1\n")
+    assert tail.paragraphs[-1].endswith("line 1000")
+    for section in (head, tail):
+        for place, block in zip(section.places, section.paragraphs):
+            assert block.startswith(f"line {place}\n"), "lines have their numbers in the file"
+    [limit] = ledger.cut.values()
+    assert limit.endswith("bytes are not")
+    assert "cut" not in item.record.metadata

@@ -16,10 +16,9 @@ import pytest
 from liebig.base.errors import DataError
 from liebig.formats import detect, html_page
 from liebig.formats.clean_text import without_breaks, without_margins
-from liebig.formats.folder_of_texts import _headings
 from liebig.formats.items import Options
-from liebig.formats.markup import parse_markdown, parse_plain, parse_rst
-from liebig.formats.parsers import parse_html
+from liebig.formats.parsers import KINDS, parse_html
+from liebig.formats.pdf import _headings
 from tests.formats.test_docx_epub import CONTAINER, RELS, W, packed, paragraph
 
 SIZES = (300, 600, 1200)
@@ -76,13 +75,21 @@ TEXTS = {
     "directives": lambda n: ".. note:: a\n" * n,
     "overlines": lambda n: "==\na\n==\n" * n,
     "form feeds": lambda n: "a\x0c" * n,
+    "definitions": lambda n: "int f(int a)\n{\n}\n" * n,
+    "classes": lambda n: "class a {\n  def f(x):\n" * n,
+    "nested brackets": lambda n: "[[a][" * n + "\\cite[" * n,
+    "commands": lambda n: "\\section{a}\n\\emph{b\n" * n,
+    "macros": lambda n: ".SH a\n.B b\n" * n,
+    "elements": lambda n: "<a>" + "<b c='some words'>text</b>" * n + "</a>",
+    "values": lambda n: '{"a": [' + ", ".join(['{"b": "c"}'] * n) + "]}",
+    "cells": lambda n: '{"cells": [' + ", ".join(['{"cell_type": "code", "source": "a"}'] * n) + "]}",
+    "groups": lambda n: "{\\rtf1 " + "{\\b a}" * n + "}",
 }
+PARSED = [kind.read() for kind in KINDS.values() if kind.is_text and kind.name != "html"]
 
 
 @pytest.mark.parametrize("shape", TEXTS)
-@pytest.mark.parametrize(
-    "parse", [parse_plain, parse_markdown, parse_rst, without_breaks], ids=lambda f: f.__name__
-)
+@pytest.mark.parametrize("parse", [*PARSED, without_breaks], ids=lambda f: f.__name__)
 def test_texts(parse, shape):
     check(parse, TEXTS[shape])
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -16,7 +17,9 @@ from liebig.formats.parsers import PARSERS, parse_as, parse_html
 
 
 def documents(path, name=None):
-    return [item.record for found in detect(path, name) for item in found.items(Options())]
+    """The documents of a path, without what they say about their files."""
+    items = [item for found in detect(path, name) for item in found.items(Options())]
+    return [replace(item.record, metadata={}) for item in items]
 
 
 def test_plain_text_is_one_section_of_paragraphs():

@@ -38,7 +38,7 @@ from liebig.base.config import Config, InputPath
 from liebig.base.errors import DataError, RecipeError, WorkspaceError
 from liebig.base.hub import model_folder
 from liebig.base.pipeline import Stage
-from liebig.base.progress import Whole
+from liebig.base.progress import Whole, counted
 from liebig.base.records import Document
 from liebig.base.workspace import Folder
 from liebig.builder import check, user_questions
@@ -55,7 +55,7 @@ from liebig.builder.training import may_train, train_on_documents
 from liebig.builder.user_questions import GIVEN, UserQuestionsConfig
 from liebig.collection import Collection
 from liebig.formats.documents import document_lines
-from liebig.formats.ledger import SKIPPED
+from liebig.formats.ledger import FILES, SKIPPED, summary_lines
 from liebig.formats.output import write_lines
 from liebig.model.cross_encoder import CrossEncoder, read_files, reranker_folder
 from liebig.model.encoder import Encoder
@@ -74,6 +74,7 @@ from liebig.train.log import warnings_of
 
 ROOM = 28  # tokens of the model's length left to titles and special tokens
 TABLES_SHOWN = 5  # tables whose columns are printed
+FILES_SHOWN = 20  # lines of the table of files that were not read
 
 
 class ModelConfig(Config):
@@ -227,7 +228,7 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
     trained = out / WORK / ("trained" if config.teacher is None else "taught")
     short = warnings_of(trained) if config.limit > 0 and trained.is_dir() else []
     advice = [encoders.ADVICE] if config.model is None and config.teacher is None else []
-    for line in ["", *check.sentences(checks), *short, *advice]:
+    for line in ["", *check.sentences(checks), *short, *advice, *unread_lines(out)]:
         say(line)
     return BuildResult(out, choice.system, checks)
 
@@ -304,16 +305,13 @@ def read_collection(builder: Builder, config: BuildConfig, model: Path) -> Path:
     read = builder.work(
         "read", INIT, InitConfig(paths=config.sources, format=config.format, strict=config.strict)
     )
+    summary = json.loads((read / "summary.json").read_text(encoding="utf-8"))
+    (builder.out / FILES).write_text(json.dumps(summary["files"], ensure_ascii=False), encoding="utf-8")
     skipped = builder.out / SKIPPED
     skipped.unlink(missing_ok=True)
     if (read / SKIPPED).is_file():
         shutil.copyfile(read / SKIPPED, skipped)
-        count = len(skipped.read_text(encoding="utf-8").splitlines())
-        files = "1 file was" if count == 1 else f"{count:,} files were"
-        builder.say(
-            f"{files} skipped, because reading failed; {skipped} says why (--strict makes it an error)"
-        )
-    tables = json.loads((read / "summary.json").read_text(encoding="utf-8")).get("tables", {})
+    tables = summary.get("tables", {})
     for table, columns in list(tables.items())[:TABLES_SHOWN]:
         builder.say(f"{table}: {columns}")
     cut = PassagesConfig(
@@ -323,6 +321,16 @@ def read_collection(builder: Builder, config: BuildConfig, model: Path) -> Path:
         language=sentence_language(config.language),
     )
     return builder.part("collection", PASSAGES, cut)
+
+
+def unread_lines(out: Path) -> list[str]:
+    """What was not read, by suffix and reason; nothing where all files were read."""
+    files = json.loads((out / FILES).read_text(encoding="utf-8"))
+    if not files["not_read"] and not files["cut"]:
+        return []
+    cut = f", of which {counted(len(files['cut']), 'files')} in part" if files["cut"] else ""
+    first, *rows = summary_lines(files, FILES_SHOWN)
+    return ["", f"{first}{cut}. {out / SKIPPED} lists each with its reason.", *rows]
 
 
 def passage_length(model: Path) -> int:

@@ -26,7 +26,7 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Whole, counted
 from liebig.base.records import Passage
 from liebig.base.workspace import Folder
-from liebig.builder.build import absolute, read_collection
+from liebig.builder.build import absolute, read_collection, unread_lines
 from liebig.builder.build_config import BuildConfig
 from liebig.builder.check import read as read_check, read_spread
 from liebig.builder.judge import START
@@ -165,7 +165,10 @@ def _documents(collection: Collection) -> Iterator[tuple[int, int]]:
         return
     for document in collection.documents():
         sections = [text for s in document.sections for text in (s.heading, *s.paragraphs)]
-        metadata = [f"{name}={value}" for name, value in sorted(document.metadata.items())]
+        # A file that was touched says what it said before.
+        metadata = [
+            f"{name}={value}" for name, value in sorted(document.metadata.items()) if name != "modified"
+        ]
         yield hash64(document.id), hash64("\0".join((document.title, *sections, "", *metadata)))
 
 
@@ -238,7 +241,8 @@ def _update(builder: Builder, before: RetrieverDescription, sources: Sequence[st
         counts = Counts(**json.loads((changes / SUMMARY).read_text(encoding="utf-8")))
         if counts.nothing:
             whole.drop(*PHASES)  # the sentence below says all of it
-            say("Nothing has changed.")
+            for line in ("Nothing has changed.", *unread_lines(out)):
+                say(line)
             if collection.name != before.collection:
                 workspace.discard(collection)
             return counts
@@ -259,6 +263,8 @@ def _update(builder: Builder, before: RetrieverDescription, sources: Sequence[st
         f"{counts.new:,} new, {counts.changed:,} changed and {counts.deleted:,} deleted documents: "
         f"{counted(counts.passages, 'passages')} indexed and {counts.gone:,} deleted. Generation {now.generation}."
     )
+    for line in unread_lines(out):
+        say(line)
     return counts
 
 

@@ -62,13 +62,16 @@ class CollectionWriter:
                 if table:
                     table.index().save(self.folder / "index" / name)
 
-    def add(self, item: Item) -> bool:
-        """Write an item; False where the same record was there already."""
+    def add(self, item: Item, source: str = "") -> bool:
+        """Write an item; False where the same record was there already.
+
+        Where the id is that of another document, the name of the source, if given, is put before it.
+        """
         record = item.record
         if isinstance(record, Query) and item.split:
             self._list(item.split, record.id, item)
         if isinstance(record, Document | Passage | Query):
-            return self._add_named(record, item)
+            return self._add_named(record, item, source)
         self._add_to_split(item)
         return True
 
@@ -99,9 +102,14 @@ class CollectionWriter:
             table.truncate(mark.listed.get(split, 0))
         self.counts, self.repeated = mark.counts.copy(), mark.repeated.copy()
 
-    def _add_named(self, record: Named, item: Item) -> bool:
+    def _add_named(self, record: Named, item: Item, source: str) -> bool:
         kind, row, content = _described(record)
         seen = self.tables[kind].add(record.id, content, self._sizes[f"{kind}.jsonl"])
+        number = 1
+        while seen is Repeat.OTHER and source:
+            row["id"] = f"{source}/{record.id}" if number == 1 else f"{source}~{number}/{record.id}"
+            seen = self.tables[kind].add(row["id"], content, self._sizes[f"{kind}.jsonl"])
+            number += 1
         if seen is Repeat.OTHER:
             item.where.refuse(
                 f"the id {record.id!r} was used before for another {SINGULAR[kind]}", "make ids unique"

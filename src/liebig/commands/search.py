@@ -27,7 +27,7 @@ from liebig.base import workspace
 from liebig.base.errors import DataError, LiebigError, RecipeError
 from liebig.base.json_output import print_json, printable
 from liebig.base.progress import say, visible
-from liebig.base.records import Passage
+from liebig.base.records import UNITS, Passage
 from liebig.search.retriever_folder import is_retriever, is_unfinished
 
 if TYPE_CHECKING:  # imported where it is used, so that a mistake in the arguments is answered at once
@@ -302,12 +302,24 @@ def _typed() -> str:
 def _document_cell(document: DocumentResults, question: str, analyzer: Analyzer) -> Text:
     """Title and path of a document, and below them its passages, each with its rank, score and ranks elsewhere."""
     cell = Text(visible(document.title or document.doc), style="bold")
-    cell.append(f"  {visible(document.doc)}" if document.title else "", style="dim")
+    about = [document.metadata.get("author", ""), document.metadata.get("modified", "")[:10]]
+    facts = "".join(f", {visible(fact)}" for fact in about if fact)
+    cell.append(f"  {visible(document.doc) if document.title else ''}{facts}", style="dim")
     for result in document.results:
         cell.append(f"\n{result.rank}.", style="bold")
-        cell.append(f"  {result.score:.3f}  {visible(result.id)}{_ranks(result)}\n", style="dim")
+        cell.append(
+            f"  {result.score:.3f}  {visible(result.id)}{_place(result)}{_ranks(result)}\n", style="dim"
+        )
         cell.append_text(marked(result.text, question, analyzer))
     return cell
+
+
+def _place(result: Result) -> str:
+    """Where the passage begins: a page, a slide, or a line in the way in which editors open one."""
+    path, line = result.metadata.get("path"), result.metadata.get("line")
+    if path and line:
+        return f", {visible(f'{path}:{line}')}"
+    return "".join(f", {unit} {visible(result.metadata[unit])}" for unit in UNITS if unit in result.metadata)
 
 
 def _ranks(result: Result) -> str:

@@ -19,7 +19,7 @@ from typing import NoReturn
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.extensions import extended, load
 from liebig.formats.base import Format
-from liebig.formats.inputs import InputSource, NamedSource, source_of
+from liebig.formats.inputs import FileSelection, InputSource, NamedSource, source_of
 from liebig.formats.items import Item, Options
 from liebig.formats.ledger import Ledger
 from liebig.formats.preview import Preview
@@ -74,6 +74,11 @@ DATA = frozenset(
 TABLES = frozenset((".parquet", ".arrow"))
 TXT = frozenset((".txt", ".text"))
 PROSE = frozenset(("texts", "lines"))  # formats that nearly any text fits
+BY_PATH = frozenset(("texts", "table"))  # formats that name documents after their files
+# Suffixes of texts that are counted against the files of data; code and settings lie beside either.
+WRITTEN = frozenset(
+    (".txt", ".text", ".md", ".markdown", ".rst", ".html", ".htm", ".xhtml", ".pdf", ".docx", ".epub")
+)
 ABOUT = frozenset(  # files that describe the data beside them
     (
         "dataset_info.json",
@@ -181,8 +186,8 @@ def detect(path: Path | str, name: str | None = None, ledger: Ledger | None = No
         return [Match(source, format, "named")]
     return [
         Match(file, format, "named", in_folder=True)
-        for file in _files(source, ledger)
-        if not _is_readme(file)
+        for file in source.files()
+        if not _is_readme(file) and not _is_about(file)
     ]
 
 
@@ -200,51 +205,62 @@ def _detect(source: InputSource, ledger: Ledger) -> list[Match]:
 
 
 def _detect_in_folder(folder: InputSource, ledger: Ledger) -> list[Match]:
-    """The files of a folder: those of a data set, each in its format, or text files and tables as documents.
+    """The files of a folder: those of a data set, each in its format, or tables and all other files as documents.
 
-    It is a data set if it has more than documents, in Parquet or Arrow files or in as many files as it has texts.
+    It is a data set if it has more than documents, in Parquet or Arrow files or in as many files as it has texts, or
+    if it has nothing but files of data in formats that have a name.
     """
     texts = formats()["texts"]
     known = DATA.union(*(f.suffixes for f in formats().values() if f is not texts))
-    files = _files(folder, ledger)
-    prose = [file for file in files if file.suffix in texts.suffixes - known and not _is_readme(file)]
+    everything = list(folder.files())
+    files = [file for file in everything if not _is_about(file)]
+    prose = [file for file in files if file.suffix in WRITTEN - known and not _is_readme(file)]
     matches, errors = _detect_files([file for file in files if file.suffix in known])
     documents = [match for match in matches if match.format.yields == ("documents",)]
     others = [match for match in matches if match not in documents]
     has_name = [match for match in matches if match.format.name != "table"]  # any table is a table
     statements = _data_among(prose)
     is_data = bool(others) and len(has_name) >= len(prose)
-    is_data |= any(match.source.suffix in TABLES for match in others) or len(statements) == len(prose)
+    is_data |= any(match.source.suffix in TABLES for match in others)
+    is_data |= bool(statements) and len(statements) == len(prose)
+    alone = all(file.suffix in known or _is_readme(file) for file in files)
+    is_data |= alone and any(match in has_name or match.source.suffix in TABLES for match in matches)
     if is_data:
         matches += statements
-    else:
-        matches = [*documents, Match(folder, texts, f"a folder of {len(prose):,} text files")]
-    if not matches:
-        nothing = DataError(
+        for error in errors:
+            ledger.skip(error)
+        return _mention_others(everything, matches, ledger)
+    documents += _as_tables(others)
+    read = {match.source for match in documents}
+    rest = [file for file in everything if file not in read]
+    if not everything:
+        raise DataError(
             "the folder contains nothing that can be read", file=folder.label, fix="name its files"
         )
-        raise errors[0] if errors else nothing
-    for error in errors:
-        if is_data:
-            ledger.skip(error)
-        else:  # among texts, a file of settings is not meant to be read
-            ledger.ignore(str(error.file), error.what)
-    return _mention_others(files, matches, ledger)
+    if rest:
+        documents.append(Match(FileSelection(folder, rest), texts, f"a folder of {len(rest):,} files"))
+    return documents
+
+
+def _as_tables(matches: list[Match]) -> list[Match]:
+    """Files of questions, judgements and the like that lie among documents: those that are tables are read as such."""
+    table = formats()["table"]
+    assert table.rule is not None, "the format is detected"
+    return [replace(m, format=table, why=table.reason) for m in matches if table.rule(Preview(m.source))]
 
 
 def _mention_others(files: list[InputSource], matches: list[Match], ledger: Ledger) -> list[Match]:
     """The matches, the last with a note on the files that are not read, so that nobody misses one unawares."""
     read = {match.source for match in matches}
-    whole = next((match.format for match in matches if match.source.is_folder), None)
-    left = [file for file in files if file not in read and not (whole and file.suffix in whole.suffixes)]
+    left = [file for file in files if file not in read]
     for file in left:
         about = (
             "describes the data beside it"
-            if _is_readme(file)
-            else "not of a kind that is read in this folder"
+            if _is_readme(file) or _is_about(file)
+            else "not part of the data set"
         )
-        ledger.ignore(file.label, ledger.ignored.get(file.label, about))
-    left = [file for file in left if not _is_readme(file)]
+        ledger.ignore(file.label, about)
+    left = [file for file in left if not _is_readme(file) and not _is_about(file)]
     if not left:
         return matches
     kinds = sorted({file.suffix or file.plain for file in left})
@@ -279,13 +295,9 @@ def _detect_files(files: list[InputSource]) -> tuple[list[Match], list[DataError
     return matches, errors
 
 
-def _files(folder: InputSource, ledger: Ledger) -> list[InputSource]:
-    """The files below a folder, without those that only describe others."""
-    files = list(folder.files())
-    described = {file for file in files if file.plain in ABOUT or file.name.startswith("cache-")}
-    for file in described:
-        ledger.ignore(file.label, "describes the data beside it")
-    return [file for file in files if file not in described]
+def _is_about(file: InputSource) -> bool:
+    """Whether a file describes the data set it lies in."""
+    return file.plain in ABOUT or file.name.startswith("cache-")
 
 
 def _is_readme(file: InputSource) -> bool:
@@ -301,7 +313,7 @@ def detect_file(source: InputSource, name: str | None = None) -> Match:
     if not source.head(1):
         raise DataError("the file is empty", file=source.label, fix="leave it out")
     candidates = [f for f in formats().values() if f.place != "folder" and not f.prefix]
-    if source.suffix in formats()["texts"].suffixes - TXT:
+    if source.suffix in formats()["texts"].suffixes - TXT - {".xml"}:  # topics come as XML, too
         # How a page begins says nothing, it may be a bracket or a tab: only formats that claim the suffix are tried.
         candidates = [f for f in candidates if source.suffix in f.suffixes]
     return _first_match(source, candidates)

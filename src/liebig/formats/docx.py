@@ -15,7 +15,7 @@ from lxml import etree
 from liebig.formats.clean_text import without_ligatures
 from liebig.formats.inputs import InputSource
 from liebig.formats.outline import Article, Outline
-from liebig.formats.xml_package import XmlPackage, first_text, opened_package
+from liebig.formats.xml_package import XmlPackage, opened_package, properties
 
 HEADING = re.compile(r"heading ([1-9])", re.IGNORECASE)
 TITLE = re.compile(r"title", re.IGNORECASE)
@@ -29,11 +29,7 @@ def read_docx(source: InputSource) -> Article:
 
 
 def _document(package: XmlPackage) -> Article:
-    links = package.xml("_rels/.rels")
-    main = next((e.get("Target") for e in links if str(e.get("Type")).endswith("/officeDocument")), None)
-    if main is None:
-        package.refuse("the file does not say which part is its document")
-    main = str(main).lstrip("/")
+    main = package.main_part()
     styles = posixpath.join(posixpath.dirname(main), "styles.xml")
     levels = _style_levels(package.xml(styles)) if styles in package else {}
     outline = Outline()
@@ -44,8 +40,8 @@ def _document(package: XmlPackage) -> Article:
         else:
             outline.heading(" ".join(text.split()), is_title=level <= 1)
     parsed = outline.parsed()
-    title = first_text(package.xml("docProps/core.xml"), "title") if "docProps/core.xml" in package else ""
-    return Article(parsed.title or title, parsed.sections)
+    title, author = properties(package)
+    return Article(parsed.title or title, parsed.sections, metadata={"author": author} if author else {})
 
 
 def _paragraphs(

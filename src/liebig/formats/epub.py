@@ -56,7 +56,8 @@ def _book(package: XmlPackage) -> Article:
         read.add(name)
         text, _ = decode_text(package.read(name), package.where)
         sections += _chapter(parse_content(without_ligatures(text)))
-    return Article(first_text(book, "title"), tuple(sections))
+    author = first_text(book, "creator")
+    return Article(first_text(book, "title"), tuple(sections), metadata={"author": author} if author else {})
 
 
 def _chapter(parsed: Article) -> Iterator[Section]:

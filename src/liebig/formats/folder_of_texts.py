@@ -1,36 +1,34 @@
-"""A folder of .txt, .md, .rst, .html, .pdf, .docx and .epub files: each is a document, named after its path.
+"""A folder of files of any kind: each is a document named after its path, or several, named after their parts too.
 
-Headings become sections (see markup.py), as does a PDF's outline if it has one. Other files are ignored. Files are
-read one at a time, in the order of their names; one that cannot be read is skipped if the options allow it.
+Which kinds are read, and by what, is the table of parsers.py. Files are read one at a time, in the order of their
+names. One that is binary or empty is listed; one that cannot be read too, if the options allow it.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from liebig.base.errors import DataError
-from liebig.base.records import Document, Section
+from liebig.base.records import Document
 from liebig.formats.base import Export, Format
-from liebig.formats.clean_text import without_breaks, without_ligatures, without_margins
-from liebig.formats.encoding import LARGEST, UTF_8, whole_text
+from liebig.formats.encoding import UTF_8
 from liebig.formats.inputs import InputSource
 from liebig.formats.items import Item, Options, Where, as_id
-from liebig.formats.markup import markdown_lines, parse_plain
-from liebig.formats.outline import Article
+from liebig.formats.line_text import CUT
+from liebig.formats.markup import markdown_lines
 from liebig.formats.output import write_lines
-from liebig.formats.parsers import PARSERS, parse_as
+from liebig.formats.parsers import BY_SUFFIX, KINDS, FileKind, articles, kind_of, why_not
 from liebig.formats.preview import Preview
 from liebig.formats.rows import check_text
 
-PLAIN = frozenset((".txt", ".text"))
-PAGES = 20_000  # of a PDF
+PLAIN = frozenset(KINDS["text"].suffixes)
+# Suffixes of data: such a file is a document only in a folder, and where no format of data fits it.
+SUFFIXES = frozenset(BY_SUFFIX) - {".csv", ".tsv", ".json", ".jsonl", ".ndjson"}
 
 
 def is_text_file(preview: Preview) -> bool:
-    """A .md, .rst, .html, .pdf, .docx or .epub file, or a .txt with blank lines in it or not in UTF-8."""
+    """A file with a suffix of the table of documents, or a .txt with blank lines in it or not in UTF-8."""
     if preview.source.is_folder:
         return False  # decided by what else is in the folder
     if preview.source.suffix in PLAIN:
@@ -41,112 +39,63 @@ def is_text_file(preview: Preview) -> bool:
 
 def read_texts(source: InputSource, options: Options) -> Iterator[Item]:
     """The documents of a folder, or of one file."""
+    taken: set[str] = set()
     for path, file in source.walk():
-        if file.is_folder or (path and file.suffix not in SUFFIXES):
-            continue
-        where, name = Where(file.label), path or file.plain
-        try:
-            check_text(name, where)
-            binary = BINARY.get(file.suffix)
-            parsed = binary(file) if binary is not None else _parse(file, where, options)
-            id = as_id(name, where)
-        except DataError as error:
-            options.ledger.skip(error)
-        else:
-            options.ledger.mark_read(file.label)
-            yield Item(Document(id, parsed.title or file.stem, parsed.sections), where)
+        if not file.is_folder:
+            yield from _read_file(path or file.plain, file, options, taken)
 
 
-def _parse(file: InputSource, where: Where, options: Options) -> Article:
-    """A text file, parsed as its suffix says."""
-    text, encoding = whole_text(file)
-    if encoding != UTF_8:
-        options.ledger.guessed[file.label] = encoding
-    text = without_ligatures(text)
-    return parse_as(file.plain, without_breaks(text) if file.suffix in PLAIN else text, where)
+def _read_file(name: str, file: InputSource, options: Options, taken: set[str]) -> Iterator[Item]:
+    """The documents of a file, which is read or listed with the reason why it is not.
 
-
-def _pdf(source: InputSource) -> Article:
-    """The text of a PDF, a section for each entry of its outline that starts a page, else one for all pages."""
-    import pypdf  # late: only folders with PDF files pay for it
-
-    # What it remarks on damaged files names no file; those that cannot be read are listed with the reason.
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
+    Of a mailbox or workbook that is damaged in its middle, what stands before that is kept, and it is listed.
+    """
+    ledger, is_empty = options.ledger, True
     try:
-        with source.seekable() as file:
-            reader = pypdf.PdfReader(file)
-            title = str((reader.metadata and reader.metadata.title) or "").strip()
-            pages = _pages(reader, Where(source.label))
-            headings = _headings(reader)
-    except DataError:
-        raise
-    except Exception as error:  # pypdf lets nearly any exception out of a damaged file
-        raise source.damaged(error) from None
-    pages = [without_breaks(page) for page in without_margins([_clean(page) for page in pages])]
-    return Article(_clean(title), tuple(_page_sections(pages, headings)))
-
-
-def _pages(reader: Any, where: Where) -> list[str]:
-    """The text of every page; pages may share what they show, so that a small file can have much of it."""
-    if len(reader.pages) > PAGES:
-        where.refuse(f"the PDF has {len(reader.pages):,} pages; at most {PAGES:,} are read", "split it")
-    texts: list[str] = []
-    room = LARGEST
-    for page in reader.pages:
-        texts.append(page.extract_text() or "")
-        room -= len(texts[-1])
-        if room < 0:
-            where.refuse(f"the PDF has more than {LARGEST >> 20} MiB of text", "split it")
-    return texts
-
-
-def _docx(source: InputSource) -> Article:
-    from liebig.formats.docx import read_docx  # late: lxml
-
-    return read_docx(source)
-
-
-def _epub(source: InputSource) -> Article:
-    from liebig.formats.epub import read_epub  # late: lxml
-
-    return read_epub(source)
-
-
-BINARY = {".pdf": _pdf, ".docx": _docx, ".epub": _epub}
-SUFFIXES = frozenset((*PARSERS, *BINARY))
-
-
-def _headings(reader: Any) -> dict[int, str]:
-    """The first entry of the outline on each page."""
-    headings: dict[int, str] = {}
-    entries = list(reversed(reader.outline))
-    while entries:
-        entry = entries.pop()
-        if isinstance(entry, list):
-            entries += reversed(entry)
+        check_text(name, Where(file.label))
+        if not file.head(1):
+            ledger.ignore(file.label, "empty")
+            return
+        kind = kind_of(file)
+        if kind is None:
+            ledger.ignore(file.label, why_not(file))
+            return
+        for item in _items(name, file, kind, options, taken):
+            is_empty = False
+            yield item
+    except DataError as error:
+        ledger.skip_file(file.label, error)
+    except (
+        Exception
+    ) as error:  # a library may let anything out of a damaged file, which must not stop the others
+        ledger.skip(file.damaged(error))
+    else:
+        if is_empty:
+            ledger.ignore(file.label, "no text found")
         else:
-            page = reader.get_destination_page_number(entry)
-            if page is not None and page >= 0:
-                headings.setdefault(page, str(entry.title or ""))
-    return headings
+            ledger.mark_read(file.label)
 
 
-def _page_sections(pages: list[str], headings: dict[int, str]) -> Iterator[Section]:
-    heading = ""
-    paragraphs: list[str] = []
-    for number, text in enumerate(pages):
-        if number in headings and paragraphs:
-            yield Section(heading, tuple(paragraphs))
-            paragraphs = []
-        heading = _clean(headings.get(number, heading))
-        paragraphs += [p for section in parse_plain(text).sections for p in section.paragraphs]
-    if paragraphs or heading:
-        yield Section(heading, tuple(paragraphs))
+def _items(name: str, file: InputSource, kind: FileKind, options: Options, taken: set[str]) -> Iterator[Item]:
+    where, about = Where(file.label), file.metadata()
+    if file.suffix not in kind.suffixes and (kind is not KINDS["text"] or not file.suffix):
+        about["type"] = kind.name
 
+    def said(encoding: str) -> None:
+        if encoding != UTF_8:
+            options.ledger.guessed[file.label] = encoding
 
-def _clean(text: str) -> str:
-    """Text out of a PDF, without NULs, halves of characters and ligatures."""
-    return without_ligatures(text.replace("\0", "").encode("utf-8", "replace").decode("utf-8"))
+    if name in taken:  # notes.txt beside notes.txt.gz
+        name = file.location or file.name
+    taken.add(name)
+    for article in articles(file, kind, said):
+        if not article.title and not article.sections:
+            continue
+        if cut := article.metadata.get(CUT):
+            options.ledger.cut[file.label] = cut
+        id = as_id(f"{name}:{article.part}" if article.part else name, where)
+        metadata = {**about, **{key: value for key, value in article.metadata.items() if key != CUT}}
+        yield Item(Document(id, article.title or file.stem, article.sections, metadata), where)
 
 
 def write_texts(folder: Path, documents: Iterable[Document]) -> int:
@@ -180,8 +129,7 @@ def export_texts(export: Export) -> None:
 TEXTS = Format(
     name="texts",
     about="a folder or file of text",
-    fields=".txt, .md, .rst, .html, .pdf, .docx, .epub; headings become sections, as does a PDF's outline. Ids are "
-    "paths in the folder",
+    fields="every kind of file in the table above; headings become sections. Ids are paths in the folder",
     yields=("documents",),
     place="both",
     suffixes=SUFFIXES,

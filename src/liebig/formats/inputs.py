@@ -1,15 +1,17 @@
 """Where bytes come from: files, folders, archives and standard input, behind one small interface.
 
-A source is a file or a folder. Compressed files (.gz, .xz, .zst) are recognised by their first bytes and decompressed
-while they are read; a stream that ends early is an error. A .zip or .tar is a folder, or the file itself if it holds
-only one. Nothing is ever extracted to disk under its own name; a format that must seek gets an anonymous temporary
-file. What is in a folder and cannot be read (a broken symlink or one that leaves the folder, a pipe, a folder without
-permission) is not a child but a flaw, which says why; the caller decides whether to skip it. Writing compresses by the
-suffix of the name. Cost: that of the compressor, in buffers of 1 MiB.
+A source is a file or a folder. Compressed files (.gz, .bz2, .xz, .zst) are recognised by their first bytes and
+decompressed while they are read; a stream that ends early is an error. A .zip or .tar is a folder, or the file itself
+if it holds only one; archives in an archive are folders too, and what is deeper is a file. Nothing is ever extracted to
+disk under its own name; a format that must seek gets an anonymous temporary file. What is in a folder and cannot be
+read (a broken symlink or one that leaves the folder, a pipe, a folder without permission) is not a child but a flaw,
+which says why; the caller decides whether to skip it. Writing compresses by the suffix of the name. Cost: that of the
+compressor, in buffers of 1 MiB.
 """
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import gzip
 import io
@@ -20,20 +22,23 @@ import stat
 import sys
 import tarfile
 import tempfile
+import time
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, NamedTuple, cast
 
 from liebig.base.errors import DataError
 
 BUFFER = 1 << 20
-PACKED = (".gz", ".xz", ".zst")
+PACKED = (".gz", ".bz2", ".xz", ".zst")
+SPOOL = 1 << 22  # bytes of an unpacked archive that stay in memory
+TARS = (".tar", ".tgz", ".tbz2", ".txz")
 Read = Callable[[int], bytes]
 # Bounds on what a small file may unpack to. Text shrinks to a twentieth at best, a file made to fill a machine to less
 # than a thousandth; what is small in the end may shrink as much as it likes.
@@ -94,6 +99,10 @@ def _gzip(stream: Any) -> Read:
     return gzip.GzipFile(fileobj=stream, mode="rb").read
 
 
+def _bz2(stream: Any) -> Read:
+    return bz2.BZ2File(stream, "rb").read
+
+
 def _xz(stream: Any) -> Read:
     return lzma.LZMAFile(stream, "rb").read
 
@@ -104,6 +113,7 @@ def _zst(stream: Any) -> Read:
 
 UNPACKERS: dict[bytes, Callable[[Any], Read]] = {
     b"\x1f\x8b": _gzip,
+    b"BZh": _bz2,
     b"\xfd7zXZ\x00": _xz,
     b"\x28\xb5\x2f\xfd": _zst,
 }
@@ -178,6 +188,8 @@ def create(path: Path) -> BinaryIO:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".gz":
         return io.BufferedWriter(_Gzip(path), BUFFER)
+    if path.suffix == ".bz2":
+        return cast(BinaryIO, bz2.open(path, "wb"))
     if path.suffix == ".xz":
         return cast(BinaryIO, lzma.open(path, "wb"))
     if path.suffix == ".zst":
@@ -211,7 +223,23 @@ DAMAGE = (
     tarfile.TarError,
 )
 LONGEST = 4096  # bytes of a member's path, as of a path on disk
-Members = dict[str, Callable[[], IO[bytes]]]
+
+
+class Stored(NamedTuple):
+    """How large a file is as it is stored, in bytes, and when it was changed, in seconds since 1970."""
+
+    size: int
+    modified: float
+
+
+class Member(NamedTuple):
+    """A file of an archive: how it is opened, and its size and time."""
+
+    open: Callable[[], IO[bytes]]
+    stored: Stored
+
+
+Members = dict[str, Member]
 
 
 class InputSource(ABC):
@@ -221,7 +249,11 @@ class InputSource(ABC):
     label: str
     parent: str = ""
     subpath: str = ""
-    """Its path below the source that was named; "" for that one."""
+    """Its path below the source that was named, without suffixes of compressors; "" for that one."""
+    location: str = ""
+    """The same path as it is on disk, through archives too."""
+    archive: str = ""
+    """The name of the archive in a folder that this stands for."""
     flaws: tuple[DataError, ...] = ()
     """What lies directly in it and cannot be read, with the reason."""
 
@@ -241,14 +273,37 @@ class InputSource(ABC):
     def _placed(self, children: list[InputSource]) -> list[InputSource]:
         """The children, each with its path."""
         for child in children:
-            child.subpath = f"{self.subpath}/{child.plain}" if self.subpath else child.plain
+            child.subpath = f"{self.subpath}/{child.part}" if self.subpath else child.part
+            name = child.archive or child.name
+            child.location = f"{self.location}/{name}" if self.location else name
         return children
 
     @property
+    def part(self) -> str:
+        """Its part of a path: the plain name; an archive of one file is a folder with that file."""
+        if not self.archive:
+            return self.plain
+        return self.archive if self.is_folder else f"{self.archive}/{self.plain}"
+
+    def stored(self) -> Stored | None:
+        """The size and time of a file; None of what has neither."""
+        return None
+
+    def metadata(self) -> dict[str, str]:
+        """What every document of a file says about it: path, folder, type, size and time of change (UTC)."""
+        path = self.location or self.name
+        fields = {"path": path, "folder": path.rpartition("/")[0] or ".", "type": self.suffix[1:] or "text"}
+        if stored := self.stored():
+            fields["size"] = str(stored.size)
+            with contextlib.suppress(OverflowError, ValueError, OSError):  # an archive may claim any time
+                fields["modified"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(stored.modified))
+        return fields
+
+    @property
     def plain(self) -> str:
-        """The name without the suffix of a compressor: `corpus.jsonl.xz` -> `corpus.jsonl`."""
+        """The name without the suffix of a compressor: `corpus.jsonl.xz` -> `corpus.jsonl`; a folder's whole name."""
         stem, dot, last = self.name.rpartition(".")
-        return stem if stem and dot + last.lower() in PACKED else self.name
+        return stem if stem and dot + last.lower() in PACKED and not self.is_folder else self.name
 
     @property
     def suffix(self) -> str:
@@ -299,7 +354,7 @@ class InputSource(ABC):
             path, source = stack.pop()
             yield path, source
             below = f"{path}/" if path else ""
-            stack += [(below + child.plain, child) for child in reversed(source.children())]
+            stack += [(below + child.part, child) for child in reversed(source.children())]
 
     def files(self) -> Iterator[InputSource]:
         """Every file at or below this source, in the order of names."""
@@ -312,6 +367,8 @@ class InputSource(ABC):
         if isinstance(error, PermissionError):
             return DataError("permission denied", file=self.label, fix="allow the file to be read")
         why = str(error).strip().rstrip(".") or type(error).__name__
+        if "encrypted" in why or "password" in why:
+            return DataError("is encrypted", file=self.label, fix="save it without a password")
         return DataError(
             f"cannot be read completely; it is damaged or truncated ({why})",
             file=self.label,
@@ -333,6 +390,13 @@ class DiskSource(InputSource):
 
     def raw(self) -> BinaryIO:
         return self.path.open("rb", buffering=BUFFER)
+
+    def stored(self) -> Stored | None:
+        try:
+            facts = self.path.stat()
+        except OSError:
+            return None
+        return Stored(facts.st_size, facts.st_mtime)
 
     def children(self) -> list[InputSource]:
         return self._listing[0]
@@ -373,6 +437,23 @@ class DiskSource(InputSource):
             yield copy
 
 
+class FileSelection(InputSource):
+    """Some of the files below a folder, in the place of the folder."""
+
+    def __init__(self, folder: InputSource, files: Sequence[InputSource]) -> None:
+        self.label, self.name, self.parent, self._files = folder.label, folder.name, folder.parent, files
+
+    @property
+    def is_folder(self) -> bool:
+        return True
+
+    def raw(self) -> BinaryIO:
+        raise DataError("is a folder", file=self.label)
+
+    def walk(self) -> Iterator[tuple[str, InputSource]]:
+        return ((file.subpath, file) for file in self._files)
+
+
 class StandardInput(InputSource):
     """Standard input, which can be read once; its head can be looked at before."""
 
@@ -401,6 +482,31 @@ class StandardInput(InputSource):
         return self.open()
 
 
+class BytesSource(InputSource):
+    """A file in memory, such as the attachment of a message."""
+
+    def __init__(self, name: str, data: bytes) -> None:
+        self.name = self.label = name
+        self._data = data
+
+    def raw(self) -> BinaryIO:
+        return io.BytesIO(self._data)
+
+
+class OpenedSource(InputSource):
+    """A file that is opened by a function, in a copy that can seek."""
+
+    def __init__(self, name: str, label: str, opened: Callable[[], IO[bytes]]) -> None:
+        self.name, self.label, self._opened = name, label, opened
+
+    def raw(self) -> BinaryIO:
+        copy = tempfile.SpooledTemporaryFile(SPOOL)  # noqa: SIM115  members are read from it later
+        with self._opened() as stream:
+            shutil.copyfileobj(stream, copy, BUFFER)
+        copy.seek(0)
+        return cast(BinaryIO, copy)
+
+
 class NamedSource(InputSource):
     """A source that is only a name, such as `stdlib:`, and has no bytes; a format reads it by the name."""
 
@@ -423,7 +529,10 @@ class MemberSource(InputSource):
         return list(self._members) != [""]
 
     def raw(self) -> BinaryIO:
-        return cast(BinaryIO, self._members[""]())
+        return cast(BinaryIO, self._members[""].open())
+
+    def stored(self) -> Stored | None:
+        return self._members[""].stored if "" in self._members else None
 
     def children(self) -> list[InputSource]:
         if not self.is_folder:
@@ -455,12 +564,9 @@ def source_of(path: Path | str) -> InputSource:
 
 def _disk_source(path: Path, root: Path | None = None) -> InputSource:
     """A path that exists, or the archive it is."""
-    source, name = DiskSource(path, root), path.name.lower()
-    if name.endswith(".zip") and path.is_file():
-        return _unwrap(source, _zip_members(source, source.raw))
-    if (name.endswith((".tar", ".tgz")) or ".tar." in name) and path.is_file():
-        return _unwrap(source, _tar_members(source))
-    return source
+    source = DiskSource(path, root)
+    members = _archive_members(source) if path.is_file() else None
+    return source if members is None else _unwrap(source, members)
 
 
 def _below(path: Path, root: Path) -> InputSource | None:
@@ -484,7 +590,11 @@ def _below(path: Path, root: Path) -> InputSource | None:
         raise DataError("the symlink points outside of the folder", file=label, fix=fix)
     if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
         raise DataError("this is a pipe, socket or device, not a file", file=label, fix="remove it")
-    return None if is_link and stat.S_ISDIR(mode) else _disk_source(path, root)
+    if is_link and stat.S_ISDIR(mode):
+        return None
+    source = _disk_source(path, root)
+    source.archive = path.name if isinstance(source, MemberSource) else ""
+    return source
 
 
 def standard_input(stream: BinaryIO) -> InputSource:
@@ -498,22 +608,12 @@ def standard_input(stream: BinaryIO) -> InputSource:
     return _unwrap(source, _zip_members(source, lambda: cast(BinaryIO, copy)))
 
 
-def _unwrap(source: InputSource, pairs: Iterable[tuple[str, Callable[[], IO[bytes]]]]) -> InputSource:
+def _unwrap(source: InputSource, pairs: Iterable[tuple[str, Member]]) -> InputSource:
     """One file stands for itself; one folder for its contents. Of members of one name the last one counts."""
     pairs = list(pairs)
-    members = dict(pairs)
-    for name in members:
-        if (
-            name.startswith(("/", "\\"))
-            or ".." in PurePosixPath(name.replace("\\", "/")).parts
-            or ":" in name
-        ):
-            raise DataError(
-                f"the archive has a member that points outside of it, {name!r}", file=source.label
-            )
-    kept = {name: opener for name, opener in members.items() if not _is_clutter(name)}
+    kept, flaws = _with_nested(source, _inside(source, dict(pairs)))
     long = [name for name in kept if len(name) > LONGEST]
-    kept = {name: opener for name, opener in kept.items() if name not in long}
+    kept = {name: member for name, member in kept.items() if name not in long}
     if not kept:
         raise DataError("the archive is empty", file=source.label)
     tree: InputSource = MemberSource(source.label + "!", source.name, kept)
@@ -521,14 +621,67 @@ def _unwrap(source: InputSource, pairs: Iterable[tuple[str, Callable[[], IO[byte
         tree = children[0]
         if not tree.is_folder:
             break
-    tree.subpath = ""
+    tree.subpath = tree.location = ""
     repeated = [(name, n) for name, n in Counter(name for name, _ in pairs).items() if n > 1 and name in kept]
     tree.flaws = (
+        *flaws,
         *(_member_flaw(source, f"{name[:80]}…", "the name is too long") for name in long),
-        *(_member_flaw(source, name, f"the archive has {n} members of this name; only the last one is read")
+        *(_member_flaw(source, f"{name} (not the last)", f"the archive has {n} members of this name; only the last "
+          "one is read")
           for name, n in repeated),
     )  # fmt: skip
     return tree
+
+
+def _inside(source: InputSource, members: Members) -> Members:
+    """The members of an archive without clutter; one that points outside is refused."""
+    for name in members:
+        is_absolute = name.startswith(("/", "\\")) or ":" in name
+        if is_absolute or ".." in PurePosixPath(name.replace("\\", "/")).parts:
+            raise DataError(
+                f"the archive has a member that points outside of it, {name!r}", file=source.label
+            )
+    return {name: member for name, member in members.items() if not _is_clutter(name)}
+
+
+def _with_nested(source: InputSource, members: Members) -> tuple[Members, list[DataError]]:
+    """The members, with archives among them as folders, and what is wrong with those; no deeper than that.
+
+    All together they may not grow more than one archive may.
+    """
+    expanded, flaws = Members(), list[DataError]()
+    stored = source.stored()
+    packed, total = stored.size if stored else 0, sum(member.stored.size for member in members.values())
+    for name, member in members.items():
+        label = f"{source.label}!{name}"
+        nested = OpenedSource(PurePosixPath(name).name, label, member.open)
+        try:
+            pairs = _archive_members(nested)
+            inner = None if pairs is None else _below_one_folder(_inside(nested, dict(pairs)))
+            total += sum(part.stored.size for part in (inner or {}).values())
+            check_growth(total, packed, label)
+        except DataError as error:
+            flaws.append(error)
+            continue
+        expanded |= (
+            {name: member} if inner is None else {f"{name}/{path}": part for path, part in inner.items()}
+        )
+    return expanded, flaws
+
+
+def _below_one_folder(members: Members) -> Members:
+    """Members without the folder that all of them lie in."""
+    while len({name.partition("/")[0] for name in members}) == 1 and all("/" in name for name in members):
+        members = {name.partition("/")[2]: member for name, member in members.items()}
+    return members
+
+
+def _archive_members(source: InputSource) -> Iterator[tuple[str, Member]] | None:
+    """The members of a source whose name is that of an archive; None where it is none."""
+    name = source.name.lower()
+    if name.endswith(".zip"):
+        return _zip_members(source, source.raw)
+    return _tar_members(source) if name.endswith(TARS) or ".tar." in name else None
 
 
 def _member_flaw(source: InputSource, name: str, what: str) -> DataError:
@@ -540,9 +693,7 @@ def _is_clutter(name: str) -> bool:
     return "__MACOSX" in parts or any(part.startswith(HIDDEN) for part in parts)
 
 
-def _zip_members(
-    source: InputSource, opened: Callable[[], BinaryIO]
-) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
+def _zip_members(source: InputSource, opened: Callable[[], BinaryIO]) -> Iterator[tuple[str, Member]]:
     try:
         file = opened()
         archive = zipfile.ZipFile(file)
@@ -554,7 +705,9 @@ def _zip_members(
     # whole file is what the table's sizes are held against.
     _check_archive(source, [member.file_size for member in members], size)
     for member in members:
-        yield member.filename, _opener(archive.open, member)
+        # The time is local and has no zone.
+        modified = time.mktime((*member.date_time, 0, 0, -1))
+        yield member.filename, Member(_opener(archive.open, member), Stored(member.file_size, modified))
 
 
 def _check_archive(source: InputSource, sizes: list[int], packed: int) -> None:
@@ -567,8 +720,8 @@ def _check_archive(source: InputSource, sizes: list[int], packed: int) -> None:
     check_growth(sum(sizes), packed, source.label)
 
 
-def _tar_members(source: InputSource) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
-    copy = tempfile.TemporaryFile()  # noqa: SIM115  members are read from it later
+def _tar_members(source: InputSource) -> Iterator[tuple[str, Member]]:
+    copy = tempfile.SpooledTemporaryFile(SPOOL)  # noqa: SIM115  members are read from it later
     try:
         with source.open() as stream:
             shutil.copyfileobj(stream, copy, BUFFER)
@@ -582,7 +735,8 @@ def _tar_members(source: InputSource) -> Iterator[tuple[str, Callable[[], IO[byt
         source, [member.size for member in members], size
     )  # a sparse file may be larger than the archive
     for member in members:
-        yield member.name.removeprefix("./"), _opener(archive.extractfile, member)
+        stored = Stored(member.size, member.mtime)
+        yield member.name.removeprefix("./"), Member(_opener(archive.extractfile, member), stored)
 
 
 def _opener(function: Callable[..., IO[bytes] | None], member: object) -> Callable[[], IO[bytes]]:

@@ -5,7 +5,7 @@ Each paragraph remembers the line, page or slide it begins on, where the reader 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -33,6 +33,28 @@ def numbered_section(heading: str, paragraphs: Iterable[tuple[int, str]], unit: 
     """A section of paragraphs that come with their places; blank ones are left out."""
     kept = [(place, text) for place, text in paragraphs if text.strip()]
     return Section(heading, tuple(text for _, text in kept), unit, tuple(place for place, _ in kept))
+
+
+LONG_LINE = 10_000  # characters of a line; in a longer one marks are left as they are, which bounds the search for them
+BLOCK = 280  # characters of a block of lines: about the tokens of a passage
+
+
+def line_blocks(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Numbered lines in blocks that end with a line, so that passages do too, and best where a blank line stands."""
+    block: list[str] = []
+    first = size = last = 0
+    for place, line in lines:
+        is_full = size + len(line) > BLOCK or (not line.strip() and 2 * size > BLOCK)
+        if block and (is_full or place != last + 1):
+            yield first, "\n".join(block).rstrip()
+            block, size = [], 0
+        last = place
+        if block or line.strip():
+            first = first if block else place
+            block.append(line)
+            size += len(line) + 1
+    if block:
+        yield first, "\n".join(block).rstrip()
 
 
 class Outline:

@@ -1,13 +1,52 @@
-"""Which parser reads a text: plain text, Markdown, reStructuredText or HTML, as the suffix of its name says."""
+"""The kinds of files that are read as documents, a line each: its suffixes, and the function that reads it.
+
+A function that begins with `parse_` gets the text of the file, any other one the file; it gives one article, or
+several where a file holds many (functions, messages, rows). A file without a suffix of the table is known by its first
+bytes, or is plain text if it is text at all. The modules are imported with the first file of their kind.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import codecs
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
 
 from liebig.base.errors import DataError
+from liebig.formats.clean_text import without_breaks, without_ligatures
+from liebig.formats.encoding import whole_text
+from liebig.formats.inputs import InputSource
 from liebig.formats.items import Where
 from liebig.formats.markup import parse_markdown, parse_plain, parse_rst
 from liebig.formats.outline import Article
+
+
+class FileKind(NamedTuple):
+    """A kind of file: the function that reads it, its suffixes, and what it is in docs/formats.md."""
+
+    name: str
+    reader: str
+    suffixes: tuple[str, ...]
+    about: str
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its reader takes the decoded text."""
+        return self.reader.partition(":")[2].startswith("parse_")
+
+    def read(self) -> Callable[[Any], Article | Iterable[Article]]:
+        """Its reader."""
+        return _load(self.reader)
+
+
+@cache
+def _load(place: str) -> Callable[[Any], Article | Iterable[Article]]:
+    module, _, name = place.partition(":")
+    function: Callable[[Any], Article | Iterable[Article]] = getattr(
+        import_module(f"liebig.formats.{module}"), name
+    )
+    return function
 
 
 def parse_html(text: str) -> Article:
@@ -17,6 +56,54 @@ def parse_html(text: str) -> Article:
     return parse_page(text)
 
 
+# fmt: off
+KINDS = {kind.name: kind for kind in (
+    FileKind("text", "markup:parse_plain", (".txt", ".text"), "plain text"),
+    FileKind("markdown", "markup:parse_markdown", (".md", ".markdown"), "Markdown"),
+    FileKind("rst", "markup:parse_rst", (".rst",), "reStructuredText"),
+    FileKind("html", "parsers:parse_html", (".html", ".htm", ".xhtml"), "web pages"),
+    FileKind("pdf", "pdf:read_pdf", (".pdf",), "PDF"),
+    FileKind("docx", "docx:read_docx", (".docx", ".docm"), "Word documents"),
+    FileKind("pptx", "pptx:read_pptx", (".pptx", ".pptm"), "PowerPoint presentations"),
+    FileKind("xlsx", "xlsx:read_xlsx", (".xlsx", ".xlsm"), "Excel workbooks"),
+    FileKind("odt", "open_document:read_odt", (".odt",), "OpenDocument texts"),
+    FileKind("odp", "open_document:read_odp", (".odp",), "OpenDocument presentations"),
+    FileKind("ods", "open_document:read_ods", (".ods",), "OpenDocument spreadsheets"),
+    FileKind("rtf", "rtf:parse_rtf", (".rtf",), "rich text"),
+    FileKind("epub", "epub:read_epub", (".epub",), "books"),
+    FileKind("eml", "mail:read_message", (".eml",), "mail messages"),
+    FileKind("mbox", "mail:read_mailbox", (".mbox",), "mailboxes"),
+    FileKind("msg", "outlook:read_outlook", (".msg",), "messages of Outlook"),
+    FileKind("ipynb", "notebook:parse_notebook", (".ipynb",), "Jupyter notebooks"),
+    FileKind("tex", "tex:parse_tex", (".tex", ".ltx"), "LaTeX"),
+    FileKind("org", "org_mode:parse_org", (".org",), "Org"),
+    FileKind("adoc", "asciidoc:parse_asciidoc", (".adoc", ".asciidoc"), "AsciiDoc"),
+    FileKind("man", "man_page:parse_man", (".man",), "manual pages"),
+    FileKind("log", "line_text:read_log", (".log",), "logs"),
+    FileKind("json", "line_text:parse_json", (".json",), "JSON that is not a table"),
+    FileKind("xml", "xml_document:parse_xml", (".xml", ".rss", ".atom", ".opml"), "XML of any kind"),
+    FileKind(
+        "settings",
+        "line_text:parse_settings",
+        (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".properties", ".env", ".csv", ".tsv", ".jsonl", ".ndjson"),
+        "settings, and data that is not a table",
+    ),
+    FileKind("python", "code:parse_python", (".py", ".pyi", ".pyw"), "Python"),
+    FileKind(
+        "code",
+        "code:parse_code",
+        (
+            ".bash", ".bat", ".c", ".cc", ".clj", ".cpp", ".cs", ".css", ".cu", ".cxx", ".dart", ".el", ".erl", ".ex",
+            ".exs", ".f90", ".fs", ".go", ".gradle", ".groovy", ".h", ".hh", ".hpp", ".hs", ".java", ".jl", ".js",
+            ".jsx", ".kt", ".kts", ".less", ".lisp", ".lua", ".m", ".mjs", ".ml", ".nim", ".pas", ".php", ".pl", ".pm",
+            ".proto", ".ps1", ".r", ".rb", ".rs", ".scala", ".scm", ".scss", ".sh", ".sql", ".svelte", ".swift",
+            ".tcl", ".tf", ".ts", ".tsx", ".vb", ".vim", ".vue", ".zig", ".zsh",
+        ),
+        "code of other languages",
+    ),
+)}
+# fmt: on
+BY_SUFFIX = {suffix: kind for kind in KINDS.values() for suffix in kind.suffixes}
 PARSERS: dict[str, Callable[[str], Article]] = {
     ".txt": parse_plain,
     ".text": parse_plain,
@@ -27,12 +114,87 @@ PARSERS: dict[str, Callable[[str], Article]] = {
     ".htm": parse_html,
     ".xhtml": parse_html,
 }
+# fmt: off
+PICTURES = frozenset((
+    ".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".heic", ".ico", ".svg", ".psd", ".eps", ".avif",
+))
+MEDIA = frozenset((
+    ".mp3", ".mp4", ".m4a", ".m4v", ".wav", ".ogg", ".flac", ".avi", ".mov", ".mkv", ".webm", ".wmv", ".aac", ".opus",
+))
+# fmt: on
+OLD_OFFICE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+HEAD = 1 << 13
 
 
 def parse_as(name: str, text: str, where: Where) -> Article:
-    """A text parsed as the suffix of its name says."""
+    """A text parsed as the suffix of its name says: Markdown, reStructuredText, HTML, else plain."""
     suffix = name[name.rfind(".") :].lower() if "." in name else ""
     try:
         return PARSERS.get(suffix, parse_plain)(text)
     except DataError as error:  # parsers know nothing of files
         raise where.error(error.what, error.fix) from None
+
+
+def kind_of(source: InputSource) -> FileKind | None:
+    """What kind of file a source is; None where it is not text and of no kind that is read."""
+    if source.suffix in BY_SUFFIX:
+        return BY_SUFFIX[source.suffix]
+    if source.suffix in PICTURES or source.suffix in MEDIA:
+        return None
+    head = source.head(HEAD)
+    if _is_binary(head):
+        return None
+    if head.startswith(b"#!"):
+        return KINDS["python" if b"python" in head.split(b"\n", 1)[0] else "code"]
+    if head.startswith(b"From ") and b"\nSubject:" in head:
+        return KINDS["mbox"]
+    if head.startswith(b"{\\rtf"):
+        return KINDS["rtf"]
+    from liebig.formats.man_page import is_man_page
+
+    if is_man_page(source.suffix, head):
+        return KINDS["man"]
+    return KINDS["text"]
+
+
+def why_not(source: InputSource) -> str:
+    """Why a source of no kind is not read."""
+    if source.suffix in PICTURES:
+        return "picture"
+    if source.suffix in MEDIA:
+        return "audio or video"
+    if source.head(8) == OLD_OFFICE:
+        return "an Office file from before 2007"
+    return "binary"
+
+
+def _is_binary(head: bytes) -> bool:
+    """Whether bytes are not text: NULs without the mark of UTF-16, control characters, or few letters of ASCII."""
+    if head.startswith((b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")):
+        return False
+    start = head[:1024]
+    odd = sum(byte < 9 or 13 < byte < 27 or 27 < byte < 32 for byte in start)
+    if b"\0" in head or head.startswith(b"%PDF") or odd * 20 > len(start):
+        return True
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(start)
+    except UnicodeDecodeError:
+        return sum(byte > 127 for byte in start) * 3 > len(start)
+    return False
+
+
+def articles(
+    source: InputSource, kind: FileKind, said: Callable[[str], None] = lambda encoding: None
+) -> Iterator[Article]:
+    """What a file of a kind holds; `said` is told the encoding of a text."""
+    if not kind.is_text:
+        made = kind.read()(source)
+    else:
+        text, encoding = whole_text(source)
+        said(encoding)
+        text = without_ligatures(text)
+        try:
+            made = kind.read()(without_breaks(text) if kind is KINDS["text"] else text)
+        except DataError as error:  # parsers know nothing of files
+            raise Where(source.label).error(error.what, error.fix) from None
+    yield from [made] if isinstance(made, Article) else made

@@ -1,4 +1,4 @@
-"""The parts of a Word document or an e-book: XML files in a .zip.
+"""The parts of an Office document or an e-book: XML files in a .zip.
 
 Only the parts with text are unpacked, in memory, and together at most LARGEST_TEXT bytes of them, whatever the archive
 says about its sizes. Parts are parsed without a network and without external entities, and a part that declares
@@ -8,10 +8,11 @@ entities is refused. Cost: one pass of the parser over each part, one part in me
 from __future__ import annotations
 
 import io
+import posixpath
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
 
 from lxml import etree
 
@@ -19,6 +20,14 @@ from liebig.formats.inputs import DAMAGE, InputSource
 from liebig.formats.items import Where
 
 LARGEST_TEXT = 1 << 26  # bytes of the parts that are read
+OLE = b"\xd0\xcf\x11\xe0"  # how Office files from before 2007 begin, and those with a password
+
+
+class PartLink(NamedTuple):
+    """A link of a part: the path it leads to, and its kind (the last word of its type)."""
+
+    path: str
+    kind: str
 
 
 class XmlPackage:
@@ -70,6 +79,26 @@ class XmlPackage:
         except etree.XMLSyntaxError as error:
             raise self._source.damaged(error) from None
 
+    def links(self, name: str) -> dict[str, PartLink]:
+        """The links of a part of an Office document to other parts, by their ids."""
+        folder = posixpath.dirname(name)
+        path = posixpath.join(folder, "_rels", f"{posixpath.basename(name)}.rels")
+        links: dict[str, PartLink] = {}
+        for node in self.xml(path) if path in self else ():
+            target = str(node.get("Target"))
+            place = target.lstrip("/") if target.startswith("/") else posixpath.join(folder, target)
+            links[str(node.get("Id"))] = PartLink(
+                posixpath.normpath(place), str(node.get("Type")).rpartition("/")[2]
+            )
+        return links
+
+    def main_part(self) -> str:
+        """The part of an Office document that everything hangs on."""
+        path = next((link.path for link in self.links("").values() if link.kind == "officeDocument"), None)
+        if path is None:
+            self.refuse("the file does not say which part is its document")
+        return path
+
     def _refuse_entities(self, root: Any, name: str) -> None:
         dtd = root.getroottree().docinfo.internalDTD
         if dtd is not None and next(dtd.iterentities(), None) is not None:
@@ -83,11 +112,28 @@ class XmlPackage:
 @contextmanager
 def opened_package(source: InputSource) -> Iterator[XmlPackage]:
     """The parts of a file, and sentences for what is wrong with it."""
+    refuse_old_office(source)
     try:
         with source.seekable() as file:
             yield XmlPackage(file, source)
     except DAMAGE as error:
         raise source.damaged(error) from None
+
+
+def refuse_old_office(source: InputSource) -> None:
+    """Refuse a file under a newer suffix that is in the old format, in which passwords are kept too."""
+    if source.head(4) == OLE:
+        Where(source.label).refuse(
+            "is encrypted, or in the format from before 2007", "save it again without a password"
+        )
+
+
+def properties(package: XmlPackage) -> tuple[str, str]:
+    """The title and the author that an Office document says it has."""
+    if "docProps/core.xml" not in package:
+        return "", ""
+    core = package.xml("docProps/core.xml")
+    return first_text(core, "title"), first_text(core, "creator")
 
 
 def first_text(root: Any, name: str) -> str:

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from liebig.base.errors import RecipeError
-from liebig.base.records import Query
+from liebig.base.records import UNITS, Query
 from liebig.search.filters import DATES, Facets, Filters, Passing, seconds_of
 from liebig.search.generation import Generation
 from liebig.search.query_language import ParsedQuery, parse
@@ -61,7 +61,13 @@ def by_document(results: Iterable[Result]) -> list[DocumentResults]:
     for result in results:
         groups.setdefault(result.doc or result.id, []).append(result)
     return [
-        DocumentResults(doc, group[0].title, group[0].metadata, tuple(group)) for doc, group in groups.items()
+        DocumentResults(
+            doc,
+            group[0].title,
+            {name: value for name, value in group[0].metadata.items() if name not in UNITS},
+            tuple(group),
+        )
+        for doc, group in groups.items()
     ]
 
 

@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 from rich.console import Console
 
 from liebig.base.config import Config, InputPath, ModelPath
-from liebig.base.errors import DataError, MissingDependency
+from liebig.base.errors import DataError, LiebigError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
 from liebig.base.records import Document, Passage
@@ -29,7 +29,7 @@ from liebig.collection.census import Census
 from liebig.collection.show_summary import show
 from liebig.collection.summary import file_warnings, summarise
 from liebig.collection.writer import CollectionWriter
-from liebig.formats import Match, detect, is_name, readable
+from liebig.formats import BY_PATH, Match, detect, is_name, readable
 from liebig.formats.hub_dataset import PREFIX as HUB
 from liebig.formats.items import Item, Options
 from liebig.formats.ledger import SKIPPED, Ledger
@@ -110,11 +110,11 @@ def run(config: InitConfig, folder: Folder) -> None:
         collect(matches, options, writer, census, config.limit)
     if not writer.counts:
         _refuse_nothing(config, ledger)
-    if ledger.errors:
-        folder.write_text(SKIPPED, "".join(f"{error}\n" for error in ledger.errors))
+    if ledger.errors or ledger.ignored or ledger.cut:
+        folder.write_text(SKIPPED, "".join(f"{line}\n" for line in ledger.listing()))
     summary = summarise(folder.path, matches, writer, census)
     summary["warnings"] += file_warnings(ledger)
-    summary |= {"files": ledger.counts(), "tables": ledger.tables}
+    summary |= {"files": ledger.summary(), "tables": ledger.tables}
     folder.write_json(SUMMARY, summary)
     show(summary, Console(emoji=False, highlight=False, soft_wrap=not sys.stdout.isatty()))
     if config.strict and summary["warnings"]:
@@ -165,16 +165,17 @@ def collect(
             number, before = 0, (writer.mark(), census.mark())
             try:
                 for number, item in enumerate(_limited(match, options, writer, limit), 1):
-                    if writer.add(item):
+                    if writer.add(item, match.source.name if match.format.name in BY_PATH else ""):
                         census.see(item)
                     if number % STRIDE == 0:
                         bar.advance(STRIDE)
-            except (DataError, MissingDependency) as error:
+            except Exception as error:  # a library may let anything out of a damaged file
                 if not match.in_folder:
                     raise
                 writer.back_to(before[0])
                 census.back_to(before[1])
-                options.ledger.skip_file(match.source.label, error)
+                failure = error if isinstance(error, LiebigError) else match.source.damaged(error)
+                options.ledger.skip_file(match.source.label, failure)
             bar.advance(number % STRIDE)
 
 

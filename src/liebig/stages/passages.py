@@ -58,7 +58,7 @@ def cut(document: Document, cutter: Cutter) -> Iterator[HeadedPassage]:
     pieces = cutter([Text(section.paragraphs) for section in document.sections])
     for section, texts in zip(document.sections, pieces):
         for text, place in zip(texts, places_of(section, texts)):
-            metadata = {section.unit: str(place)} if place else {}
+            metadata = {str(section.unit): str(place)} if place else {}
             passage = Passage(f"{document.id}-{number}", text, document.title, document.id, metadata=metadata)
             yield HeadedPassage(passage, section.heading)
             number += 1

@@ -1,0 +1,115 @@
+"""Texts whose lines count: settings (.yaml, .toml, .ini and the like), logs, and JSON as lines of paths and values.
+
+Passages end with a line. Of a large log only the beginning and the end are read, which the ledger says. Cost: one pass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from liebig.base.errors import DataError
+from liebig.base.records import Section
+from liebig.formats.encoding import decode_text
+from liebig.formats.inputs import DAMAGE, InputSource
+from liebig.formats.items import Where
+from liebig.formats.outline import Article, line_blocks, numbered_section
+from liebig.formats.rows import parse
+
+NAMED = re.compile(
+    r"""^["']?(?:title|name)["']?[ \t]*[:=][ \t]*["']?([^"'\n{}\[\]]{1,200})["']?,?[ \t]*$""", re.MULTILINE
+)
+LOG_END = 1 << 22  # bytes of a log that are read at each end
+CHUNK = 1 << 16
+CUT = "cut"  # the field that says how much of a log was left out
+TITLES = ("title", "name", "subject")
+AUTHORS = ("author", "creator")
+
+
+def parse_settings(text: str) -> Article:
+    """Lines as they are; a title or name at the top level is the title."""
+    named = NAMED.search(text)
+    section = lines_section(text)
+    return Article(named[1].strip() if named else "", (section,) if section.paragraphs else ())
+
+
+def lines_section(text: str, first: int = 1) -> Section:
+    """A text in blocks of whole lines."""
+    return numbered_section("", line_blocks(enumerate(text.split("\n"), first)), "line")
+
+
+def read_log(source: InputSource) -> Article:
+    """The lines of a log: all of a small one, the beginning and the end of a large one."""
+    head, tail, left_out, lines_before = _ends(source)
+    text, _ = decode_text(head, Where(source.label))
+    sections = [lines_section(text)]
+    if tail:
+        more, _ = decode_text(tail, Where(source.label))
+        sections.append(lines_section(more, lines_before + 1))
+    cut = (
+        {CUT: f"the first and last {LOG_END >> 20} MiB are read; {left_out:,} bytes are not"}
+        if left_out
+        else {}
+    )
+    return Article("", tuple(sections), metadata=cut)
+
+
+def _ends(source: InputSource) -> tuple[bytes, bytes, int, int]:
+    """Both ends of a log in whole lines, the bytes between them, and the number of lines before the second."""
+    try:
+        with source.open() as stream:
+            head = stream.read(LOG_END)
+            kept: deque[bytes] = deque()
+            size = left_out = lines = 0
+            while chunk := stream.read(CHUNK):
+                kept.append(chunk)
+                size += len(chunk)
+                if size - len(kept[0]) >= LOG_END:
+                    gone = kept.popleft()
+                    size -= len(gone)
+                    left_out += len(gone)
+                    lines += gone.count(b"\n")
+    except DAMAGE as error:
+        raise source.damaged(error) from None
+    rest = b"".join(kept)
+    if not left_out:
+        return head + rest, b"", 0, 0
+    head, _, part = head.rpartition(b"\n")
+    lines += head.count(b"\n") + 1
+    broken, _, tail = rest.partition(b"\n")
+    return head, tail, left_out + len(part) + len(broken), lines + 1
+
+
+def parse_json(text: str) -> Article:
+    """Every value on a line behind its path; JSON with comments, or broken JSON, as the lines it has."""
+    try:
+        value = parse(text.removeprefix("\ufeff"), Where(""))
+    except DataError:
+        return parse_settings(text)
+    fields = value if isinstance(value, dict) else {}
+    texts = {str(key).lower(): field for key, field in fields.items() if isinstance(field, str)}
+    title = next((texts[name] for name in TITLES if texts.get(name)), "")
+    author = next((texts[name] for name in AUTHORS if texts.get(name)), "")
+    blocks = tuple(block for _, block in line_blocks(enumerate(_leaves(value), 1)))
+    sections = (Section("", blocks),) if blocks else ()
+    return Article(title[:200], sections, metadata={"author": author} if author else {})
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    """`a.b: value` for every value that is not a list or an object; values of one list share a line."""
+    stack: list[tuple[str, Any]] = [("", value)]
+    while stack:
+        path, value = stack.pop()
+        if isinstance(value, dict):
+            stack += [
+                (f"{path}.{key}" if path else str(key), inner) for key, inner in reversed(value.items())
+            ]
+        elif isinstance(value, list) and any(isinstance(inner, dict | list) for inner in value):
+            stack += [(path, inner) for inner in reversed(value)]
+        else:
+            values = value if isinstance(value, list) else [value]
+            told = ", ".join(str(inner) for inner in values if inner not in (None, ""))
+            if told:
+                yield f"{path}: {told}" if path else told

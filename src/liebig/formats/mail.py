@@ -1,0 +1,119 @@
+"""Mail: a message (.eml), and mailboxes (.mbox) of many, each message a document.
+
+The subject is the title, the sender the author; date and recipients are metadata. The plain body is read, the HTML one
+where there is no other; attachments of a kind that is read follow as sections. Cost: one message in memory.
+"""
+
+from __future__ import annotations
+
+import email
+import email.policy
+from collections.abc import Iterator
+from email.message import EmailMessage, MIMEPart
+from email.utils import parsedate_to_datetime
+
+from liebig.base.errors import DataError
+from liebig.base.records import Section
+from liebig.formats.encoding import decode_text
+from liebig.formats.inputs import DAMAGE, BytesSource, InputSource
+from liebig.formats.items import Where
+from liebig.formats.markup import parse_plain
+from liebig.formats.outline import Article
+from liebig.formats.parsers import articles, kind_of, parse_html
+
+LARGEST = 1 << 26  # bytes of a message
+
+
+def read_message(source: InputSource) -> Article:
+    """The message of a file."""
+    try:
+        with source.open() as stream:
+            raw = stream.read(LARGEST + 1)
+    except DAMAGE as error:
+        raise source.damaged(error) from None
+    return message_article(raw, source.label)
+
+
+def read_mailbox(source: InputSource) -> Iterator[Article]:
+    """The messages of a mailbox, numbered from 1."""
+    lines = list[bytes]()
+    number, is_blank = 0, True
+    try:
+        with source.open() as stream:
+            while line := stream.readline(LARGEST):
+                if is_blank and line.startswith(b"From ") and lines:
+                    number += 1
+                    yield message_article(b"".join(lines), source.label)._replace(part=str(number))
+                    lines = []
+                elif lines or line.strip():
+                    # A line that begins with "From " was quoted when the message was stored.
+                    lines.append(line[1:] if line.startswith(b">From ") else line)
+                is_blank = not line.strip()
+    except DAMAGE as error:
+        raise source.damaged(error) from None
+    if lines:
+        yield message_article(b"".join(lines), source.label)._replace(part=str(number + 1))
+
+
+def message_article(raw: bytes, label: str) -> Article:
+    """The article of a message's bytes."""
+    where = Where(label)
+    if len(raw) > LARGEST:
+        where.refuse(f"the message is larger than {LARGEST >> 20} MiB", "split it")
+    raw = raw.split(b"\n", 1)[-1] if raw.startswith(b"From ") else raw
+    message = email.message_from_bytes(raw, policy=email.policy.default)
+    assert isinstance(message, EmailMessage), "the default policy makes these"
+    body = message.get_body(("plain", "html"))
+    sections = list(_body(body, where)) if body is not None else []
+    for part in message.iter_attachments():
+        sections += _attachment(part, where)
+    fields = {name: " ".join(_header(message, name).split()) for name in ("from", "to", "cc", "subject")}
+    metadata = {"author": fields["from"], "to": fields["to"], "cc": fields["cc"], "date": _date(message)}
+    return Article(fields["subject"], tuple(sections), metadata={k: v for k, v in metadata.items() if v})
+
+
+def _header(message: EmailMessage, name: str) -> str:
+    try:
+        return str(message.get(name, ""))
+    except (
+        ValueError,
+        LookupError,
+        AttributeError,
+        IndexError,
+        TypeError,
+    ):  # the parser fails on some broken headers
+        return ""
+
+
+def _date(message: EmailMessage) -> str:
+    try:
+        return parsedate_to_datetime(_header(message, "date")).isoformat()
+    except (ValueError, TypeError):
+        return ""
+
+
+def _body(part: MIMEPart, where: Where) -> Iterator[Section]:
+    raw = part.get_payload(decode=True)
+    data = raw if isinstance(raw, bytes) else b""
+    try:
+        text = data.decode(part.get_content_charset() or "utf-8")
+    except (UnicodeDecodeError, LookupError):
+        text, _ = decode_text(data, where)
+    text = text.replace("\r\n", "\n").replace("\0", "")
+    yield from (parse_html(text) if part.get_content_subtype() == "html" else parse_plain(text)).unplaced
+
+
+def _attachment(part: MIMEPart, where: Where) -> Iterator[Section]:
+    """The text of an attachment under its name; of one that cannot be read the name alone."""
+    name = part.get_filename() or ""
+    try:
+        raw = part.get_payload(decode=True)
+        source = BytesSource(name, raw if isinstance(raw, bytes) else b"")
+        kind = kind_of(source) if name and raw else None
+        read = list(articles(source, kind)) if kind is not None else []
+    except (DataError, ImportError):
+        read = []
+    if name:
+        yield Section(f"Attachment {name}", (f"Attachment: {name}",))
+    for article in read:
+        yield from article.unplaced

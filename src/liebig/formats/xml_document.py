@@ -1,0 +1,63 @@
+"""XML of any kind (.xml, .rss, .atom, .opml): the text of its elements behind their names, in their order.
+
+An element with text of its own is a paragraph; attributes that hold words are part of it. Entities are never expanded,
+and a file that declares some is refused. Cost: the tree in memory, of at most LARGEST bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from lxml import etree
+
+from liebig.base.errors import DataError
+from liebig.formats.outline import Article, Outline
+
+LARGEST = 1 << 26
+PROSE = frozenset(("p", "para", "text", "simpara", "paragraph", "s"))
+HEADINGS = frozenset(("title", "head", "heading"))
+WORDS = re.compile(r"[^\W\d_]{3,}")
+ADDRESS = re.compile(r"\S*(?:://|/\S*/)\S*")
+
+
+def parse_xml(text: str) -> Article:
+    """Paragraphs with the lines they stand on; the first title is the title."""
+    raw = text.encode("utf-8")
+    if len(raw) > LARGEST:
+        raise DataError(f"the file is larger than {LARGEST >> 20} MiB", fix="split it")
+    parser = etree.XMLParser(
+        resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, remove_comments=True,
+        remove_pis=True, encoding="utf-8",
+    )  # fmt: skip
+    try:
+        root = etree.fromstring(raw, parser)
+    except etree.XMLSyntaxError as error:
+        raise DataError(f"this is not valid XML ({error.msg})", fix="repair it") from None
+    dtd = root.getroottree().docinfo.internalDTD
+    if dtd is not None and next(dtd.iterentities(), None) is not None:
+        raise DataError("the file declares XML entities, which are never expanded", fix="write them out")
+    outline, title, author = Outline("line"), "", ""
+    walk = etree.iterwalk(root, events=("start",))
+    for _, node in walk:
+        name = etree.QName(node).localname
+        told = _told(node)
+        is_block = bool((node.text or "").strip()) or any((child.tail or "").strip() for child in node)
+        if is_block:
+            walk.skip_subtree()
+            body = " ".join("".join(node.itertext()).split())
+            title = title or (body if name.lower() in HEADINGS else "")
+            author = author or (body if name.lower() in ("author", "creator") else "")
+            told = " ".join(filter(None, (told, body)))
+        if told:
+            outline.end_paragraph()
+            outline.line(told if name.lower() in PROSE else f"{name}: {told}", node.sourceline or 1)
+    return Article(
+        title[:200], outline.parsed().sections, metadata={"author": author[:200]} if author else {}
+    )
+
+
+def _told(node: Any) -> str:
+    """The attributes that hold words, without addresses."""
+    kept = [value for value in node.attrib.values() if WORDS.search(value) and not ADDRESS.fullmatch(value)]
+    return " ".join(" ".join(kept).split())
