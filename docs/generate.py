@@ -21,6 +21,7 @@ from liebig.cli import make_app
 from liebig.commands import BUILT_IN as COMMANDS
 from liebig.formats import BUILT_IN, formats
 from liebig.formats.base import Format
+from liebig.formats.parsers import KINDS
 from liebig.stage_command import FORMS, Form
 from liebig.stages import STAGES
 
@@ -69,14 +70,16 @@ def _block(name: str, command: Any) -> str:
 
 
 def formats_page() -> str:
-    """docs/formats.md with its two tables of formats made anew."""
+    """docs/formats.md with its tables of formats and kinds of files made anew."""
     page = (HERE / "formats.md").read_text(encoding="utf-8")
     own = [formats()[name] for name in BUILT_IN]
     read = ["| name | contents and fields | recognised by | example |", "| --- | --- | --- | --- |"]
     read += [f"| `{f.name}` | {f.about}: {f.fields} | {f.reason} | {_example(f)} |" for f in own if f.read]
     written = ["| name | files |", "| --- | --- |"]
     written += [f"| `{f.name}` | {f.files} |" for f in own if f.files]
-    for mark, table in (("read", read), ("written", written)):
+    kinds = ["| suffixes | what becomes of it |", "| --- | --- |"]
+    kinds += [f"| {', '.join(f'`{suffix}`' for suffix in k.suffixes)} | {k.about} |" for k in KINDS.values()]
+    for mark, table in (("kinds", kinds), ("read", read), ("written", written)):
         head, _, rest = page.partition(f"<!-- {mark} -->\n")
         _, end, tail = rest.partition(f"<!-- end {mark} -->")
         assert end, f"docs/formats.md has the marks of the table of formats that are {mark}"

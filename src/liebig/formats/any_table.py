@@ -51,7 +51,7 @@ class TableColumns:
 
     def __str__(self) -> str:
         texts = (*((self.title,) if self.title else ()), *self.long, *self.short)
-        return f"text from the columns {', '.join(texts)}; other columns are metadata"
+        return f"text from the columns {', '.join(texts)}"
 
 
 def is_table(preview: Preview) -> bool:
@@ -169,7 +169,8 @@ TABLE = Format(
     name="table",
     about="a table of any columns",
     fields="CSV, JSON lines, a JSON array, Parquet, Arrow, or `.tsv` under a header. Each row is a document: text from "
-    "the columns that hold words (title: `title`, `subject`, `name` …), other columns and short values as metadata",
+    "columns of longer text and, behind their names, short ones (title: `title`, `subject`, `name` …); short ones are "
+    "metadata too",
     yields=("documents",),
     rule=is_table,
     read=read_table,

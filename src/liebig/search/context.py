@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from liebig.base.records import UNITS
 from liebig.search.answer import Result
 from liebig.search.explain import WORD
 from liebig.text.sentences import split
@@ -17,7 +18,6 @@ from liebig.text.sentences import split
 LETTERS = 6  # of a word that make a token, about; more than most tokenizers need
 PER_PASSAGE = 40  # tokens: as many passages are looked at as there would be of such short ones
 MOST = 100  # passages that are looked at
-UNITS = ("page", "slide", "line")
 
 
 @dataclass(frozen=True, slots=True)
