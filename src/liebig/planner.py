@@ -38,7 +38,7 @@ from liebig.methods.finetuning import FinetuneConfig
 from liebig.methods.pretraining import PretrainConfig
 from liebig.model.loading import FolderBackbone, NewBackbone
 from liebig.model.settings import TransformerFile, read_model_file
-from liebig.search.embed import Embedder
+from liebig.search.embed import Embedder, pools_sentences
 from liebig.stages import encode
 from liebig.stages.bm25 import BM25Config
 from liebig.stages.finetune import Finetuning
@@ -436,7 +436,8 @@ def plan_build(config: BuildConfig) -> ResourcePlan:
         estimates.append(StageEstimate("training", seconds, memory, 32 * model.parameters, "--minutes"))
     models = 2 if config.minutes else 1
     by_sentences = corpus.passages <= BY_SENTENCES
-    checked = models * pool * (1 + by_sentences)  # sentences are the same text again
+    again = by_sentences and not pools_sentences(config.start)  # else they come with their passages
+    checked = models * pool * (1 + again)
     kinds = "passages and their sentences" if by_sentences else "passages"
     about = f"{pool:,} {kinds} by each encoder"
     estimates.append(_vectors("check", model, checked, checked * each, BYTES["fp16"], about))
@@ -445,7 +446,7 @@ def plan_build(config: BuildConfig) -> ResourcePlan:
     if by_sentences:
         sentences = round(corpus.passages * corpus.tokens / SENTENCE)
         about = "where the check takes them"
-        estimates.append(_vectors("sentences", model, sentences, seconds, BYTES["fp16"], about))
+        estimates.append(_vectors("sentences", model, sentences, again * seconds, BYTES["fp16"], about))
     return whole(estimates)
 
 

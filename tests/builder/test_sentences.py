@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,6 +14,9 @@ from liebig.builder import check, judge as judging
 from liebig.builder.judge import SystemChoice
 from liebig.builder.update import update
 from liebig.commands.doctor import examine
+from liebig.model.encoder import Encoder
+from liebig.model.packed import Packed
+from liebig.search.embed import sentence_parts
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import read
 from liebig.search.systems import SENTENCE_SHARE, open_system, weighted_by
@@ -75,10 +79,15 @@ def test_the_score_of_a_passage_is_that_of_its_best_sentence(chosen):
     system = open_system(out / "sentences-1", model=out / "model-1")
     hits = system.search([Query("", "steam")], 4)[0]
     vector = generation.encode(["steam"], "query")[0]
+    encoder = Encoder.load(out / "model-1")
     for id, score in hits:
-        text = generation.collection.passage(id).text
-        own = [item.record for item in sentence_items([TextItem(id, Passage(id, text))])]
-        best = max(float(np.dot(v, vector)) for v in generation.encode(own, "passage"))
+        passage = generation.collection.passage(id)
+        ids = encoder.layout_for("passage").lists([passage])[0]
+        states = encoder.backbone(Packed.from_lists([ids])).last.detach().numpy()
+        ends = np.cumsum([len(encoder.tokenizer.encode(part)) for part in sentence_parts(passage.text)])
+        first = len(ids) - 1 - ends[-1]  # behind the title; a special token is the last
+        own = [states[first + a : first + b].mean(0) for a, b in pairwise([0, *ends])]
+        best = max(float(np.dot(v, vector)) for v in own)
         # Stored in fp16: 2^-11 of a number near 1, and as much again from sums in another order.
         assert score == pytest.approx(best, rel=2e-3, abs=2e-3)
 

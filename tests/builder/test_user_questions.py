@@ -132,12 +132,17 @@ def test_judged_questions_decide_and_others_wait_for_labels(made, tmp_path):
 
 def test_more_questions_encode_no_passage_again(made, tmp_path):
     source, out = write_documents(tmp_path / "source"), tmp_path / "out"
-    made(source, out, questions=str(write_questions(tmp_path / "q.jsonl", source, 24)))
-    pools = [out / "work" / name / "manifest.json" for name in ("pool-start", "pool-start-sentences")]
-    before = [pool.read_bytes() for pool in pools]
-    made(source, out, questions=str(write_questions(tmp_path / "more.jsonl", source, 30)))
-    assert check.read(out / read(out).checks)["questions"] == {"yours": 30}
-    assert [pool.read_bytes() for pool in pools] == before
+    made(source, out)
+
+    def encoded():
+        return {path: path.read_bytes() for path in (out / "work").glob("*/vectors.json")}
+
+    before = encoded()
+    assert {path.parent.name for path in before} == {"pool-start", "vectors-start"}
+    for count in (24, 30):
+        made(source, out, questions=str(write_questions(tmp_path / f"{count}.jsonl", source, count)))
+        assert check.read(out / read(out).checks)["questions"] == {"yours": count}
+        assert encoded() == before
 
 
 def test_few_judged_questions_do_not_decide(made, tmp_path):

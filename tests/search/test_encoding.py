@@ -21,12 +21,21 @@ from liebig.indexes import open_index
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder, TorchModel
 from liebig.model.kernels import int8
+from liebig.model.packed import Packed
 from liebig.model.pooling import Normalize
 from liebig.ragged import Ragged
 from liebig.search import embed as rows
-from liebig.search.embed import Frame, TextItem, Workers
+from liebig.search.embed import Frame, TextItem, Workers, sentence_parts
 from liebig.stages import encode as command
-from liebig.stages.encode import EncodeConfig, precision_of, read_items, read_lines, run, store_items
+from liebig.stages.encode import (
+    EncodeConfig,
+    precision_of,
+    read_items,
+    read_lines,
+    run,
+    sentence_items,
+    store_items,
+)
 from liebig.store import write_store
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
@@ -467,7 +476,9 @@ def test_work_within_a_shard_is_kept_and_changes_no_byte(tmp_path, model, collec
     monkeypatch.setattr(
         Workers,
         "windows",
-        lambda self, groups, layout: windows(self, (texts.extend(g) or g for g in groups), layout),
+        lambda self, groups, layout, **how: windows(
+            self, (texts.extend(g) or g for g in groups), layout, **how
+        ),
     )
     encoded(tmp_path / "v", resume=True, **fields)
     assert [item.id for item in texts] == [f"p{i}" for i in range(15, 50)]
@@ -635,3 +646,90 @@ def test_the_bundled_encoder_is_the_default(tmp_path, collection):
     )
     assert done.exit_code == 0, done.output
     assert Vectors.open(tmp_path / "v").width == Encoder.load(encoders.folder()).width
+
+
+TALES = [
+    "The fox condenses the corpus. A lazy dog of the law! Barley soil nutrient.",
+    "Chemistry of agriculture.",
+    "",
+    " ".join(f"The law of the minimum {word} soil barley. Nutrient {word}." for word in WORDS[:6]),
+]
+
+
+@pytest.fixture
+def tales(tmp_path):
+    """Passages of several sentences: one without a title, one without a text, one longer than the model reads."""
+    (tmp_path / "tales").mkdir()
+    rows = [{"id": f"p{i}", "title": "soil law" if i else "", "text": text} for i, text in enumerate(TALES)]
+    path = tmp_path / "tales" / "passages.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path.parent
+
+
+@pytest.mark.parametrize("long", ["first", "max"])
+def test_sentences_of_passages_leave_the_passages_as_they_are(tmp_path, model, tales, long):
+    alone = encoded(tmp_path / "a", source=tales, model=model, long=long, overlap=4)
+    both = encoded(tmp_path / "b", source=tales, model=model, long=long, overlap=4, sentences=True)
+    assert both[0] == alone[0]
+    np.testing.assert_allclose(both[1], alone[1], atol=2e-6)
+    ids, _ = whole(tmp_path / "b" / "sentences")
+    assert ids == [item.id for item in sentence_items(texts_of(tales, "passages"))]
+
+
+def test_a_sentence_is_the_mean_of_its_states_in_the_passage(tmp_path, model, tales):
+    encoded(tmp_path / "v", source=tales, model=model, sentences=True)
+    vectors = dict(zip(*whole(tmp_path / "v" / "sentences")))
+    encoder = Encoder.load(model)
+    for item in texts_of(tales, "passages")[:3]:
+        ids = encoder.layout_for("passage").lists([item.record])[0]
+        states = encoder.backbone(Packed.from_lists([ids])).last.detach().numpy()
+        parts = [len(encoder.tokenizer.encode(part)) for part in sentence_parts(item.record.text)]
+        end = len(ids) - 1  # the last is a special token
+        for number, size in reversed(list(enumerate(parts))):
+            expected = states[end - size : end].mean(0) if size else states[1:-1].mean(0)
+            np.testing.assert_allclose(vectors[f"{item.id}#{number}"], expected, atol=2e-6)
+            end -= size
+
+
+def test_sentences_behind_the_end_of_the_model_have_vectors_of_their_own(tmp_path, model, tales):
+    encoded(tmp_path / "v", source=tales, model=model, overlap=4, sentences=True)
+    ids, vectors = whole(tmp_path / "v" / "sentences")
+    own = vectors[[id.startswith("p3#") for id in ids]]
+    assert len(own) == 12
+    assert len(np.unique(own.round(4), axis=0)) == 12
+    assert Vectors.open(tmp_path / "v" / "sentences").about["in_context"]
+
+
+def test_windows_and_interruptions_change_no_sentence(tmp_path, model, tales, monkeypatch):
+    from liebig.stages import encode as module
+
+    options = {"source": tales, "model": model, "sentences": True, "shard": 3, "window": 1}
+    encoded(tmp_path / "whole", **options)
+    monkeypatch.setattr(module, "PART_SECONDS", -1.0)
+    written, write = [], module.write_shard
+
+    def stop(path, *rest):
+        write(path, *rest)
+        written.append(path)
+        if len(written) == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "write_shard", stop)
+    with pytest.raises(KeyboardInterrupt):
+        encoded(tmp_path / "v", **options)
+    assert "parts" in {path.parent.parent.name for path in written}
+    monkeypatch.setattr(module, "write_shard", write)
+    encoded(tmp_path / "v", **options, resume=True)
+    for inner in ("", "sentences"):
+        (ids, vectors), (others, rows) = whole(tmp_path / "whole" / inner), whole(tmp_path / "v" / inner)
+        assert ids == others
+        np.testing.assert_array_equal(vectors, rows)
+
+
+def test_sentences_need_a_model_whose_vector_is_a_mean(tmp_path, model, tales):
+    encoder = Encoder.load(model, pooling="cls")
+    encoder.save(tmp_path / "cls")
+    with pytest.raises(RecipeError, match="does not pool by the mean"):
+        encoded(tmp_path / "v", source=tales, model=tmp_path / "cls", sentences=True)
+    with pytest.raises(ValueError, match="needs what = passages"):
+        EncodeConfig(source=tales, model=model, what="sentences", sentences=True)

@@ -216,6 +216,15 @@ def verify_part(path: Path, *, hashes: bool = True, largest: int | None = None) 
         verify(home, hashes=hashes, below=path.relative_to(home).as_posix(), largest=largest)
 
 
+def checked_outputs(path: Path, *, hashes: bool = True) -> set[str]:
+    """The files of a stage's folder, or of one inside it, after they were checked against the stage's manifest."""
+    real = Path(os.path.realpath(path))
+    home = _home(real) or path
+    below = "" if home in (path, real) else real.relative_to(home).as_posix()
+    names = map(PurePosixPath, verify(home, hashes=hashes, below=below).outputs)
+    return {name.relative_to(below).as_posix() for name in names if name.is_relative_to(below)}
+
+
 def _home(path: Path) -> Path | None:
     """The stage folder that a path is, or is in."""
     return next((folder for folder in (path, *path.parents) if _is_ours(folder)), None)

@@ -202,7 +202,9 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
         model = builder.part("model", MODEL, ModelConfig(model=chosen.model))
         query = chosen.query and builder.part("query", MODEL, ModelConfig(model=chosen.query))
         index = index_vectors(builder, corpus.collection, model, chosen.vectors)
-        sentences = index_sentences(builder, corpus.collection, model) if choice.sentences else None
+        sentences = None
+        if choice.sentences:
+            sentences = index_sentences(builder, corpus.collection, model, chosen.vectors)
     now = RetrieverDescription(
         generation=builder.generation + 1,
         system=choice.system,
@@ -349,7 +351,9 @@ def _index_words(builder: Builder, config: BuildConfig) -> IndexedCorpus:
     collection = read_collection(builder, config, config.start)
     builder.whole.begin("bm25")
     bm25 = builder.part("bm25", BM25, BM25Config(collection=collection, language=config.language))
-    return IndexedCorpus(collection, Collection(collection).count("passages"), bm25)
+    corpus = IndexedCorpus(collection, Collection(collection).count("passages"), bm25)
+    builder.by_sentences = corpus.by_sentences
+    return corpus
 
 
 def _copy_reranker(builder: Builder, config: BuildConfig) -> Path | None:
@@ -392,13 +396,16 @@ def _set_exam(builder: Builder, config: BuildConfig, corpus: IndexedCorpus) -> E
 
 def _candidates(builder: Builder, config: BuildConfig, corpus: IndexedCorpus, exam: Exam) -> list[Candidate]:
     """The encoders that are compared: the start, and what training makes of it."""
+    whole = exam.pool == corpus.collection  # encoded once, also if an earlier build has done it
+    pool = encode_passages(builder, "vectors-start" if whole else "pool-start", exam.pool, config.start)
     start = Candidate(
         START,
         config.start,
-        encode_passages(builder, "pool-start", exam.pool, config.start),
+        pool,
+        vectors=pool if whole else None,
         accept_unless_harmful=config.model is None,  # with other encoders nothing was measured
     )
-    _expect(builder, config, corpus, exam)
+    _expect(builder, config, corpus, exam, start)
     if may_train(config):
         builder.whole.begin("train")
     candidates, base = [start], start
@@ -464,18 +471,22 @@ def _check(
     return checked, known[check.read(checked)["choice"]["encoder"]]
 
 
-def _expect(builder: Builder, config: BuildConfig, corpus: IndexedCorpus, exam: Exam) -> None:
+def _expect(
+    builder: Builder, config: BuildConfig, corpus: IndexedCorpus, exam: Exam, start: Candidate
+) -> None:
     """How long the rest takes, if passages are encoded as fast as those of the questions; a teacher may be slower."""
-    took = builder.took.get("pool-start")
+    assert start.pool is not None, "the start has encoded the pool"
+    took = builder.took.get(start.pool.name)
     if took is not None and config.teacher is None:
-        times = corpus.passages / max(1, Collection(exam.questions).count("passages"))
-        again = 1 if corpus.by_sentences else 0  # sentences are the same text again
+        times = corpus.passages / max(1, Collection(exam.pool).count("passages"))
+        # Sentences are the same text again, unless they come with their passages.
+        again = 1 if corpus.by_sentences and not builder.sentences else 0
         models = 2 if may_train(config) else 1
         train = 60 * config.limit + took  # the trained encoder encodes the same passages
         checked, indexed = took * models * again, took * times * again
-        if config.questions is None:  # all passages are encoded before the check
+        if not exam.judged:  # all passages are encoded before the check
             checked += took * times
-        else:
+        elif start.vectors is None:
             indexed += took * times
         builder.expected |= {"train": train, "check": checked, "vectors": indexed}
 

@@ -22,8 +22,9 @@ from liebig.indexes.exact import ExactIndex
 from liebig.indexes.faiss import FaissIndex
 from liebig.model.folder import text_reader
 from liebig.search import retriever_folder as description
+from liebig.search.embed import pools_sentences
 from liebig.search.retriever_folder import WORK
-from liebig.stages.encode import STAGE as ENCODE, EncodeConfig
+from liebig.stages.encode import SENTENCES, STAGE as ENCODE, EncodeConfig
 from liebig.stages.index import STAGE as INDEX, IndexConfig
 
 EXACT = 2_000_000  # up to this many vectors, every one is scored
@@ -45,7 +46,9 @@ class Builder:
         self.out, self.say = out, say
         self.whole = Whole({}, say)
         self.took: dict[str, float] = {}  # seconds, by the names of the stages that were run
+        self.by_sentences = False  # whether passages are encoded with their sentences
         self.encoded: list[Path] = []  # folders of vectors, whose texts need not be encoded again
+        self.sentences: dict[tuple[Path, Path], Path] = {}  # made with the passages of a source, by a model
         self.expected: dict[str, float] = {}  # seconds, by the names of phases; those that are known
         self.before = description.read(out) if description.is_retriever(out) else None
         description.remove_old(out, self.before)
@@ -85,18 +88,26 @@ class Builder:
 
 
 def encode_passages(builder: Builder, name: str, source: Path, model: Path) -> Path:
-    """Vectors of a collection: one for every passage, or for every piece where passages are too long for the model."""
+    """Vectors of a collection: one for every passage, or for every piece where passages are too long for the model.
+
+    Those of their sentences come with them where the build wants some and the model has them for nothing.
+    """
     layout = text_reader(model).layout_for("passage")
     sample = [layout.text(p) for p in islice(Collection(source).passages(), SAMPLE)]
     room = layout.length - len(layout.tokenizer.wrap([]))
     longer = layout.tokens(sample).lengths > room
     long: Long = "max" if longer.sum() > 0.02 * len(sample) else "first"
-    return _encode(builder, name, passage_encoding(source, model, long))
+    sentences = builder.by_sentences and pools_sentences(model)
+    out = _encode(builder, name, passage_encoding(source, model, long, sentences=sentences))
+    if sentences:
+        builder.sentences[source, model] = out / SENTENCES
+    return out
 
 
 def encode_sentences(builder: Builder, name: str, source: Path, model: Path) -> Path:
-    """Vectors of the sentences of a collection's passages."""
-    return _encode(builder, name, sentence_encoding(source, model))
+    """Vectors of the sentences of a collection's passages, made here unless they came with those of the passages."""
+    made = builder.sentences.get((source, model))
+    return made or _encode(builder, name, sentence_encoding(source, model))
 
 
 def _encode(builder: Builder, name: str, config: EncodeConfig) -> Path:
@@ -106,9 +117,13 @@ def _encode(builder: Builder, name: str, config: EncodeConfig) -> Path:
     return out
 
 
-def passage_encoding(source: Path, model: Path, long: Long, prompt: str | None = None) -> EncodeConfig:
+def passage_encoding(
+    source: Path, model: Path, long: Long, prompt: str | None = None, sentences: bool = False
+) -> EncodeConfig:
     """How builds and updates encode passages."""
-    return EncodeConfig(source=source, model=model, long=long, most_pieces=PIECES, prompt=prompt)
+    return EncodeConfig(
+        source=source, model=model, long=long, most_pieces=PIECES, prompt=prompt, sentences=sentences
+    )
 
 
 def sentence_encoding(source: Path, model: Path) -> EncodeConfig:
@@ -116,9 +131,12 @@ def sentence_encoding(source: Path, model: Path) -> EncodeConfig:
     return EncodeConfig(source=source, model=model, what="sentences")
 
 
-def index_sentences(builder: Builder, collection: Path, model: Path) -> Path:
-    """Vectors of all sentences, every one of which is scored."""
-    vectors = encode_sentences(builder, "sentence-vectors", collection, model)
+def index_sentences(builder: Builder, collection: Path, model: Path, passages: Path | None = None) -> Path:
+    """Vectors of all sentences, every one of which is scored; those of `passages` are taken if they are there."""
+    if passages is not None and (passages / SENTENCES).is_dir():
+        vectors = passages / SENTENCES
+    else:
+        vectors = encode_sentences(builder, "sentence-vectors", collection, model)
     return builder.part("sentences", INDEX, IndexConfig(vectors=vectors))
 
 

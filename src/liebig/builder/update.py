@@ -42,7 +42,7 @@ from liebig.indexes.base import Index
 from liebig.search import retriever_folder as description
 from liebig.search.retriever_folder import RetrieverDescription
 from liebig.stages.bm25 import STAGE as BM25, BM25Config
-from liebig.stages.encode import STAGE as ENCODE, EncodeConfig
+from liebig.stages.encode import IN_CONTEXT, SENTENCES, STAGE as ENCODE, EncodeConfig
 from liebig.stages.index import STAGE as INDEX, IndexConfig
 from liebig.vectors import SHARDS, Vectors, write_shard, write_summary
 from liebig.vectors.quantise import Floats
@@ -296,9 +296,22 @@ def _update_bm25(builder: Builder, before: RetrieverDescription, changes: Path, 
 
 def _update_index(builder: Builder, before: RetrieverDescription, changes: Path, counts: Counts) -> str:
     base = builder.out / str(before.index)
-    long: Long = "max" if open_index(base, hashes=False).about.get("pieces") else "first"
-    encoding = passage_encoding(changes, builder.out / str(before.model), long)
-    return _extended(builder, "index", base, encoding, changes / STALE, counts)
+    return _extended(
+        builder, "index", base, _passage_encoding(builder, before, changes), changes / STALE, counts
+    )
+
+
+def _passage_encoding(builder: Builder, before: RetrieverDescription, changes: Path) -> EncodeConfig:
+    """As the folder was built: in pieces or not, with sentences or not."""
+    pieces = open_index(builder.out / str(before.index), hashes=False).about.get("pieces")
+    long: Long = "max" if pieces else "first"
+    inner = before.sentences is not None and _in_context(builder, before.sentences)
+    return passage_encoding(changes, builder.out / str(before.model), long, sentences=inner)
+
+
+def _in_context(builder: Builder, sentences: str) -> bool:
+    """Whether sentences were pooled from the states of their passages."""
+    return bool(open_index(builder.out / sentences, hashes=False).about.get(IN_CONTEXT))
 
 
 def _update_sentences(
@@ -306,9 +319,12 @@ def _update_sentences(
 ) -> str | None:
     if before.sentences is None:
         return None
+    base, stale = builder.out / before.sentences, changes / STALE_SENTENCES
+    if _in_context(builder, before.sentences):  # they come with the passages
+        encoding = _passage_encoding(builder, before, changes)
+        return _extended(builder, "sentences", base, encoding, stale, counts, inner=SENTENCES)
     encoding = sentence_encoding(changes, builder.out / str(before.model))
-    base = builder.out / before.sentences
-    return _extended(builder, "sentences", base, encoding, changes / STALE_SENTENCES, counts)
+    return _extended(builder, "sentences", base, encoding, stale, counts)
 
 
 def _update_spread(builder: Builder, before: RetrieverDescription, now: RetrieverDescription) -> float:
@@ -324,9 +340,16 @@ def _update_spread(builder: Builder, before: RetrieverDescription, now: Retrieve
 
 
 def _extended(
-    builder: Builder, part: Part, base: Path, encoding: EncodeConfig, stale: Path, counts: Counts
+    builder: Builder,
+    part: Part,
+    base: Path,
+    encoding: EncodeConfig,
+    stale: Path,
+    counts: Counts,
+    *,
+    inner: str = "",
 ) -> str:
-    """The name of an index with what changed: new vectors, and without those that are stale."""
+    """The name of an index with what changed: new vectors (those in the folder `inner`), without the stale ones."""
     has_stale = stale.stat().st_size > 0
     if not (counts.passages or has_stale):
         return base.name
@@ -334,7 +357,9 @@ def _extended(
         base = builder.work(f"compact-{part}", COMPACT, CompactConfig(index=base))
     config = IndexConfig(
         base=base,
-        vectors=builder.work(f"changed-{part}", ENCODE, encoding) if counts.passages else None,
+        vectors=builder.work(f"changed-{'index' if inner else part}", ENCODE, encoding) / inner
+        if counts.passages
+        else None,
         delete=stale if has_stale else None,
     )
     return builder.part(part, INDEX, config).name

@@ -42,10 +42,10 @@ def open_index(
 ) -> Index:
     """An index, or a folder of vectors as an exact one; `device` is for exact search on a GPU."""
     path = Path(path)
-    manifest = workspace.verify(path, hashes=hashes)
-    if INDEX in manifest.outputs:
+    outputs = workspace.checked_outputs(path, hashes=hashes)
+    if INDEX in outputs:
         kind = read_json(path / INDEX, IndexFile, fix="index again").kind
-    elif SUMMARY in manifest.outputs:
+    elif SUMMARY in outputs:
         kind = "exact"
     else:
         raise DataError("the folder is not an index", file=path, fix="make one with liebig index")

@@ -50,9 +50,10 @@ from liebig.model.settings import (
     Precision,
     Similarity,
     TextReader,
+    TokenSpans,
     nothing,
 )
-from liebig.ragged import Ragged, split_by_budget
+from liebig.ragged import Ragged, offsets_of, split_by_budget
 from liebig.text.layout import Layout, Record, RoleLayout
 from liebig.text.tokenizer import Tokenizer
 
@@ -297,6 +298,8 @@ vectors = model.encode(["a text"])
 class TorchModel:
     """An encoder run by torch, on its device; on a CPU every core works on its own rows."""
 
+    pools_spans = True
+
     def __init__(
         self,
         encoder: Encoder,
@@ -330,27 +333,51 @@ class TorchModel:
         return LeanForward(backbone) if lean and supports(backbone) else lambda row: backbone(row).last
 
     def start(
-        self, packed: Iterable[PackedRow], count: int, done: Callable[[int], None] = nothing
+        self,
+        packed: Iterable[PackedRow],
+        count: int,
+        done: Callable[[int], None] = nothing,
+        spans: TokenSpans | None = None,
     ) -> Callable[[], Floats]:
-        out_PD = torch.empty(count, self.width, device=self._device)
+        """As every model; the vectors of `spans`, pooled from the states of their pieces, stand behind the others."""
+        out_PD = torch.empty(count + (0 if spans is None else len(spans)), self.width, device=self._device)
+
+        def run(row: PackedRow) -> int:
+            return self._row(*row, out_PD, count, spans)
+
         if self._threads == 1:
-            for tokens, numbers in packed:
-                done(self._row(tokens, numbers, out_PD))
+            for row in packed:
+                done(run(row))
         else:
             with ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                for size in pool.map(lambda row: self._row(row[0], row[1], out_PD), packed):
+                for size in pool.map(run, packed):
                     done(size)
         return self._fetch(out_PD)
 
     @torch.inference_mode()
-    def _row(self, tokens: Ragged, numbers: Longs, out_PD: Tensor) -> int:
-        row = Packed.from_ragged(tokens)
-        row = row.pin().to(self._device, non_blocking=True) if self._cuda else row
-        vectors = self.encoder.row_vectors(
-            row, self._states, unit=self._unit, half=self._half, skip=self._skip
-        )
+    def _row(
+        self, tokens: Ragged, numbers: Longs, out_PD: Tensor, count: int, spans: TokenSpans | None
+    ) -> int:
+        row = self._moved(Packed.from_ragged(tokens))
+        states = self._states  # computed once, for the pieces and for the spans in them
+        if spans is not None:
+            with torch.autocast(row.device.type, torch.bfloat16, enabled=self._half):
+                states_TD = self._states(row)
+            states = lambda _: states_TD  # noqa: E731
+            inner, sizes, places = spans.within(tokens, numbers)
+            if len(inner):
+                within = self._moved(Packed.from_ragged(Ragged(tokens.values[places], offsets_of(sizes))))
+                chosen_TD = states_TD[torch.from_numpy(places).to(self._device)]
+                vectors = self.encoder.row_vectors(
+                    within, lambda _: chosen_TD, unit=self._unit, half=self._half
+                )
+                out_PD[torch.from_numpy(count + inner).to(self._device, non_blocking=True)] = vectors
+        vectors = self.encoder.row_vectors(row, states, unit=self._unit, half=self._half, skip=self._skip)
         out_PD[torch.from_numpy(numbers).to(self._device, non_blocking=True)] = vectors
         return len(tokens.values)
+
+    def _moved(self, row: Packed) -> Packed:
+        return row.pin().to(self._device, non_blocking=True) if self._cuda else row
 
     def _fetch(self, out_PD: Tensor) -> Callable[[], Floats]:
         """Copy back as soon as these vectors are there, not when all that follows is."""

@@ -388,5 +388,37 @@ Longs = NDArray[np.int64]
 PackedRow = tuple[Ragged, Longs]  # the tokens of some pieces, and their numbers
 
 
+@dataclass(frozen=True)
+class TokenSpans:
+    """S spans of tokens inside pieces that get vectors of their own, in the order of the pieces.
+
+    Places are counted from the first token of a piece, special tokens included.
+    """
+
+    piece: Longs
+    begin: Longs
+    end: Longs
+
+    def __len__(self) -> int:
+        return len(self.piece)
+
+    def within(self, tokens: Ragged, numbers: Longs) -> tuple[Longs, Longs, Longs]:
+        """Of a row of pieces: the numbers of their spans, how long each is, and the places of its tokens."""
+        first, last = (np.searchsorted(self.piece, numbers, side) for side in ("left", "right"))
+        spans = _ranges(first, last)
+        shift = np.repeat(tokens.offsets[:-1], last - first)
+        return (
+            spans,
+            self.end[spans] - self.begin[spans],
+            _ranges(self.begin[spans] + shift, self.end[spans] + shift),
+        )
+
+
+def _ranges(begin: Longs, end: Longs) -> Longs:
+    """The whole numbers from each begin to its end, one after the other."""
+    sizes = end - begin
+    return np.arange(sizes.sum()) + np.repeat(begin - np.cumsum(sizes) + sizes, sizes)
+
+
 def nothing(count: float) -> None:
     """The progress callback of a caller that shows none."""

@@ -18,13 +18,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib.util import find_spec
-from itertools import accumulate, islice, repeat
+from itertools import accumulate, islice, pairwise, repeat
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,9 +42,19 @@ from liebig.base.machine import (
 from liebig.base.records import Title
 from liebig.model.numpy_model import NumpyEncoder, NumpyModel
 from liebig.model.onnx_graph import OnnxEncoder, OnnxModel, graph_folder, is_export
-from liebig.model.settings import TOKENS_CPU, TOKENS_INT8, PackedRow, Precision, TextReader, nothing
+from liebig.model.settings import (
+    TOKENS_CPU,
+    TOKENS_INT8,
+    ModelSettings,
+    PackedRow,
+    Precision,
+    TextReader,
+    TokenSpans,
+    nothing,
+)
 from liebig.ragged import Ragged, gather, offsets_of, split_by_budget
 from liebig.text.layout import Record, Role, RoleLayout, set_up_worker, worker_tokens
+from liebig.text.sentences import spans
 from liebig.text.tokenizer import Tokenizer
 from liebig.vectors.quantise import unit_length
 
@@ -152,10 +162,10 @@ def mean_of_pieces(vectors_PD: NDArray[np.float32], pieces: TextPieces, texts: i
     return (sums / np.bincount(pieces.text, minlength=texts)[:, None]).astype(np.float32)
 
 
-def numbered(ids: list[str], pieces: TextPieces) -> list[str]:
-    """Ids of the pieces: id#0, id#1, …"""
-    place = np.arange(len(pieces.text)) - np.searchsorted(pieces.text, pieces.text)
-    return [f"{ids[text]}#{number}" for text, number in zip(pieces.text.tolist(), place.tolist())]
+def numbered(ids: list[str], owners: Longs) -> list[str]:
+    """Ids of pieces or sentences, by the texts they belong to: id#0, id#1, …"""
+    place = np.arange(len(owners)) - np.searchsorted(owners, owners)
+    return [f"{ids[text]}#{number}" for text, number in zip(owners.tolist(), place.tolist())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +185,39 @@ MANY_CORES = (
 
 @dataclass(frozen=True)
 class TokenWindow:
-    """A window of items, tokenised."""
+    """A window of items, tokenised; where they are asked for, how many tokens each sentence of a text has."""
 
     ids: list[str]
     window: Ragged
+    sentences: Ragged | None = None
+
+    def spans(self, pieces: TextPieces, frame: Frame) -> TokenSpans | None:
+        """The sentences as spans of pieces; one that crosses an end is in the piece that has its own end, if one has.
+
+        The text is what a sequence ends with, behind prompt and title, so its sentences are counted from there.
+        """
+        if self.sentences is None:
+            return None
+        sizes, texts = self.sentences.values, np.repeat(np.arange(len(self.ids)), self.sentences.lengths)
+        behind = np.cumsum(sizes)  # tokens up to the end of each sentence, over all texts
+        totals = np.append(0, behind)[self.sentences.offsets[1:]]
+        end = self.window.offsets[1:][texts] - (totals[texts] - behind)
+        begin = np.maximum(end - sizes, self.window.offsets[:-1][texts])
+        first, last = (np.searchsorted(pieces.text, texts, side) for side in ("left", "right"))
+        piece = np.clip(np.searchsorted(pieces.start + pieces.size, end), first, last - 1)
+        start, size = pieces.start[piece], pieces.size[piece]
+        begin, end = np.clip(begin - start, 0, size), np.clip(end - start, 0, size)
+        nothing_left = end <= begin
+        begin, end = np.where(nothing_left, 0, begin), np.where(nothing_left, size, end)
+        shift = len(frame.before) + np.where(pieces.first[piece], 0, len(frame.again))
+        # A text without any token has its special ones.
+        return TokenSpans(piece, np.where(size > 0, begin + shift, 0), np.maximum(end + shift, 1))
+
+
+def sentence_parts(text: str) -> list[str]:
+    """The sentences of a text, each with the white space before it, which makes its tokens those of the text."""
+    ends = [end for _, end in spans(text)] or [len(text)]
+    return [text[begin:end] for begin, end in pairwise([0, *ends])]
 
 
 class Workers:
@@ -219,17 +258,26 @@ class Workers:
     ) -> None:
         self._open.__exit__(kind, error, trace)
 
-    def windows(self, groups: Iterable[list[TextItem]], layout: RoleLayout) -> Iterator[TokenWindow]:
+    def windows(
+        self, groups: Iterable[list[TextItem]], layout: RoleLayout, *, sentences: bool = False
+    ) -> Iterator[TokenWindow]:
         """Each group of items as a window, in order; only a few are ever under way, so memory does not grow."""
-        pending: deque[tuple[list[str], Future[Ragged] | Ragged]] = deque()
+        pending: deque[Pending] = deque()
         for number, group in enumerate(groups):
             ids = [item.id for item in group]
             if group[0].tokens is not None:
-                pending.append((ids, _joined(group, np.array(layout.prompt_ids, np.int32))))
+                assert not sentences, "tokens have no sentences"
+                pending.append((ids, _joined(group, np.array(layout.prompt_ids, np.int32)), None))
             else:
                 pool, tokenize = self._pool(several=number > 0)
-                texts = [layout.text(item.record) for item in group]
-                pending.append((ids, pool.submit(tokenize, texts, layout.title)))
+                tokens = pool.submit(tokenize, [layout.text(item.record) for item in group], layout.title)
+                inner: tuple[Longs, Future[Ragged]] | None = None
+                if sentences:
+                    plain = replace(layout, prompt="")  # no prompt and no title
+                    parts = [sentence_parts(_text_of(item.record)) for item in group]
+                    texts = [plain.text(part) for of_text in parts for part in of_text]
+                    inner = offsets_of(list(map(len, parts))), pool.submit(tokenize, texts, layout.title)
+                pending.append((ids, tokens, inner))
             if len(pending) > self._count + AHEAD or (self._count == 0 and _is_ready(pending)):
                 yield _finished(*pending.popleft())
         while pending:
@@ -248,14 +296,24 @@ class Workers:
         return self._pace.run(len(texts), RoleLayout(self._tokenizer, 0, title=title).tokens, texts)
 
 
-def _is_ready(pending: Sequence[tuple[list[str], Future[Ragged] | Ragged]]) -> bool:
+Pending = tuple[list[str], Future[Ragged] | Ragged, tuple[Longs, Future[Ragged]] | None]
+
+
+def _is_ready(pending: Sequence[Pending]) -> bool:
     """Whether the model can have the first window, while another one is being tokenised."""
     first = pending[0][1]
     return len(pending) > 1 and (not isinstance(first, Future) or first.done())
 
 
-def _finished(ids: list[str], window: Future[Ragged] | Ragged) -> TokenWindow:
-    return TokenWindow(ids, window.result() if isinstance(window, Future) else window)
+def _finished(
+    ids: list[str], window: Future[Ragged] | Ragged, inner: tuple[Longs, Future[Ragged]] | None
+) -> TokenWindow:
+    sentences = inner and Ragged(inner[1].result().lengths, inner[0])
+    return TokenWindow(ids, window.result() if isinstance(window, Future) else window, sentences)
+
+
+def _text_of(record: Record) -> str:
+    return record if isinstance(record, str) else record.text
 
 
 def _joined(group: Sequence[TextItem], prompt: NDArray[np.int32]) -> Ragged:
@@ -285,6 +343,27 @@ class Model(Protocol):
 
         What is returned waits for them; `done` is told the tokens of every row that was computed or set going.
         """
+
+
+@runtime_checkable
+class PoolsSpans(Protocol):
+    """A model that also makes vectors of spans of tokens, from the states of the pieces they are in."""
+
+    pools_spans: bool
+
+    def start(
+        self,
+        packed: Iterable[PackedRow],
+        count: int,
+        done: Callable[[int], None] = nothing,
+        spans: TokenSpans | None = None,
+    ) -> Callable[[], Floats]:
+        """As `Model.start`; the vectors of the spans stand behind those of the pieces."""
+
+
+def pools_sentences(model: Path) -> bool:
+    """Whether a model's sentences can be pooled from the states of their passages: their mean is its vector."""
+    return not is_export(model) and ModelSettings.read(model).pooling == "mean"
 
 
 class KnownVectors:
@@ -332,9 +411,12 @@ class EncodingPlan:
     unit: bool = False
 
     def pieces(self, batch: TokenWindow) -> TextPieces:
-        """The pieces of a window."""
-        if self.long == "first":
+        """The pieces of a window; where sentences are asked for, a text that is cut has the others for them."""
+        if self.long == "first" and batch.sentences is None:
             return first_pieces(batch.window, self.frame)
+        if self.long == "first":
+            room = self.frame.room - len(self.frame.again)
+            return all_pieces(batch.window, self.frame, min(self.overlap, room // 2), None)
         return all_pieces(batch.window, self.frame, self.overlap, self.most)
 
     def packed(self, batch: TokenWindow, pieces: TextPieces) -> Iterator[PackedRow]:
@@ -342,10 +424,18 @@ class EncodingPlan:
         return packed_rows(batch.window, pieces, self.frame, self.budget)
 
     def finish(self, batch: TokenWindow, pieces: TextPieces, vectors_PD: Floats) -> WindowVectors:
-        """Ids and vectors of a window: of its pieces, or of its texts."""
+        """Ids and vectors of a window: of its pieces, or of its texts; and of their sentences, if asked for."""
+        if batch.sentences is not None:
+            count, whole = len(pieces.text), replace(batch, sentences=None)
+            used = pieces if self.long != "first" else self.pieces(whole)
+            rows = vectors_PD[:count] if self.long != "first" else vectors_PD[:count][pieces.first]
+            owners = np.repeat(np.arange(len(batch.ids)), batch.sentences.lengths)
+            ids = numbered(batch.ids, owners)
+            inner = WindowVectors(ids, vectors_PD[count:], Cut(len(ids)))
+            return self.finish(whole, used, rows)._replace(sentences=inner)
         cuts = cut(batch.window, pieces)
         if self.long == "max":
-            return WindowVectors(numbered(batch.ids, pieces), vectors_PD, cuts)
+            return WindowVectors(numbered(batch.ids, pieces.text), vectors_PD, cuts)
         if self.long == "mean":
             vectors_PD = mean_of_pieces(vectors_PD, pieces, len(batch.ids))
             if self.unit:
@@ -359,6 +449,7 @@ class WindowVectors(NamedTuple):
     ids: list[str]
     vectors: Floats
     cut: Cut
+    sentences: WindowVectors | None = None
 
 
 def encode(
@@ -376,7 +467,13 @@ def encode(
         pieces = plan.pieces(batch)
         share = len(batch.ids) / int(lengths(pieces, plan.frame).sum())  # texts per token
         done = partial(_scaled, advance, share)
-        started = model.start(plan.packed(batch, pieces), len(pieces.text), done)
+        inner = batch.spans(pieces, plan.frame)
+        packed, count = plan.packed(batch, pieces), len(pieces.text)
+        if inner is None:
+            started = model.start(packed, count, done)
+        else:
+            assert isinstance(model, PoolsSpans), "`pools_sentences` says which models do"
+            started = model.start(packed, count, done, inner)
         if waiting is not None:
             yield plan.finish(waiting[0], waiting[1], waiting[2]())
         waiting = (batch, pieces, started)

@@ -49,6 +49,7 @@ from liebig.search.embed import (
     Workers,
     encode,
     frame_of,
+    pools_sentences,
 )
 from liebig.store import SUMMARY, TokenStore
 from liebig.text.layout import Role, RoleLayout
@@ -135,6 +136,11 @@ class EncodeConfig(Config):
         "save more time than the kernels take to compile, else fp32.",
     )
     compile: bool | None = Field(None, description="Compile the model [default: on a GPU].")
+    sentences: bool = Field(
+        False,
+        description="Write the vectors of the passages' sentences too, to sentences/: the means of the states that "
+        "their tokens have in the passage, which cost nothing more (models with mean pooling).",
+    )
     reuse: Annotated[tuple[Path, ...], Unrecorded()] = Field(
         (), description="Folders of vectors; those that the same model made of the same text are taken over."
     )
@@ -143,6 +149,8 @@ class EncodeConfig(Config):
     def _sentences_are_pieces(self) -> EncodeConfig:
         if self.what == "sentences" and self.long != "first":
             raise ValueError("what = sentences makes one vector of each sentence: set long = first")
+        if self.sentences and (self.what != "passages" or self.long == "mean"):
+            raise ValueError("sentences = true needs what = passages, and long = first or max")
         return self
 
 
@@ -273,6 +281,8 @@ ROLES: dict[What, Role] = {
     "passages": "passage", "documents": "passage", "sentences": "passage", "queries": "query"
 }  # fmt: skip
 PARTS = "parts"
+SENTENCES = "sentences"  # in the folder of passages: the vectors of their sentences
+IN_CONTEXT = "in_context"  # said of sentences that were pooled from the states of their passages
 PRECISION = "precision.txt"  # in PARTS: what `auto` was, so that a run that is resumed computes as it began
 CUT = 512  # tokens: about where texts are cut
 PART_SECONDS = 30.0  # work that an interruption may lose, besides a window
@@ -292,6 +302,12 @@ def run(config: EncodeConfig, folder: Folder) -> None:
     world.barrier()  # the first process has prepared the folder
     precision = cast(Precision, (folder.path / PARTS / PRECISION).read_text(encoding="ascii"))
     embedder = load(config, world.device if config.device is None else config.device, precision)
+    if config.sentences and not pools_sentences(config.model):
+        raise RecipeError(
+            "the model does not pool by the mean of its states, or is an ONNX export",
+            file=config.model,
+            fix="encode sentences by themselves, with what = sentences",
+        )
     (folder.path / SHARDS).mkdir(parents=True, exist_ok=True)
     shards = VectorShards(folder.path, config.shard, world)
     with computing_threads(config.threads):
@@ -406,9 +422,23 @@ class VectorShards:
 def read_parts(folder: Path, width: int) -> Iterator[WindowVectors]:
     """The parts of a shard that an interrupted run left, in order."""
     for path in sorted(folder.glob("[0-9]*[0-9]")):
-        shard = Shard.open(path, "fp32", width)
-        ids = [shard.ids[i] for i in range(len(shard))]
-        yield WindowVectors(ids, shard.vectors.decode(), _cut(path))
+        beside = sentences_beside(path)
+        yield _read_part(path, width)._replace(
+            sentences=_read_part(beside, width) if beside.is_dir() else None
+        )
+
+
+def _read_part(path: Path, width: int) -> WindowVectors:
+    shard = Shard.open(path, "fp32", width)
+    ids = [shard.ids[i] for i in range(len(shard))]
+    return WindowVectors(ids, shard.vectors.decode(), _cut(path))
+
+
+def sentences_beside(shard: Path) -> Path:
+    """Where the sentences of a shard's passages lie, or those of a part of it."""
+    if shard.parent.name != SHARDS:
+        return shard.with_name(shard.name + "s")
+    return shard.parents[1] / SENTENCES / SHARDS / shard.name
 
 
 def kept_texts(folder: Path) -> int:
@@ -431,14 +461,15 @@ def _encode(embedder: Embedder, config: EncodeConfig, shards: VectorShards) -> N
     mine = shards.share(total)
     # Before the time of a text is measured: it may compile.
     model: Model = embedder.model(layout, unit=embedder.unit)
-    known = known_vectors(config, embedder, layout)
+    known = {} if config.sentences else known_vectors(config, embedder, layout)
     model = KnownVectors(model, known) if known else model
     with (
         Progress("encode", mine, "texts") as bar,
         ThreadPoolExecutor(1) as writer,
         Workers(tokenizer, embedder.folder, config.workers, most=embedder.workers, texts=mine) as workers,
     ):
-        batches = workers.windows(shards.groups(items, config.window, bar.skip), layout)
+        groups = shards.groups(items, config.window, bar.skip)
+        batches = workers.windows(groups, layout, sentences=config.sentences)
         windows = encode(batches, model, _plan(config, embedder, layout), bar.advance)
         writing: Future[None] | None = None
         for path, window, whole in _by_shard(windows, shards, embedder.encoder.width):
@@ -493,6 +524,8 @@ def model_digests(model: Path) -> tuple[str, ...]:
 
 
 def _write(path: Path, window: WindowVectors, kind: Type) -> None:
+    if window.sentences is not None:  # first, because a shard that is there is complete
+        _write(sentences_beside(path), window.sentences, kind)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_shard(path, window.ids, window.vectors, kind, {"cut": astuple(window.cut)})
 
@@ -533,10 +566,12 @@ def _by_shard(
 
 
 def _joined(parts: list[WindowVectors]) -> WindowVectors:
+    sentences = [part.sentences for part in parts if part.sentences is not None]
     return WindowVectors(
         [name for part in parts for name in part.ids],
         np.concatenate([part.vectors for part in parts]),
         sum((part.cut for part in parts), Cut()),
+        _joined(sentences) if sentences else None,
     )
 
 
@@ -546,6 +581,9 @@ def _finish(path: Path, total: int, config: EncodeConfig, embedder: Embedder) ->
     counts = [ShardFile.read(path / SHARDS / name).count for name in names]
     encoder, layout = embedder.encoder, layout_of(config, embedder)
     width = encoder.width
+    if config.sentences:
+        (path / SENTENCES).mkdir(exist_ok=True)
+        of_sentences = [ShardFile.read(path / SENTENCES / SHARDS / name).count for name in names]
     hashes = [np.asarray(Shard.open(path / SHARDS / name, config.type, width).ids.hashes) for name in names]
     every = np.concatenate([np.zeros(0, np.uint64), *hashes])
     if len(np.unique(every)) < len(every):
@@ -560,6 +598,9 @@ def _finish(path: Path, total: int, config: EncodeConfig, embedder: Embedder) ->
         "precision": embedder.precision,
     }  # fmt: skip
     write_summary(path, config.type, width, names, about, sum(counts))
+    if config.sentences:
+        inner = about | {"what": "sentences", "pieces": True, "long": "first", IN_CONTEXT: True}
+        write_summary(path / SENTENCES, config.type, width, names, inner, sum(of_sentences))
     said = cut_says(
         sum((_cut(path / SHARDS / name) for name in names), Cut()),
         layout.length,

@@ -160,8 +160,7 @@ class Vectors:
     @classmethod
     def open(cls, path: Path, *, hashes: bool = True) -> Vectors:
         """Map a folder, after its files were held against its manifest."""
-        manifest = workspace.verify(path, hashes=hashes)
-        if SUMMARY not in manifest.outputs:
+        if SUMMARY not in workspace.checked_outputs(path, hashes=hashes):
             raise DataError("the folder contains no vectors", file=path, fix="make it with liebig encode")
         return cls.read(path, values=hashes)
 
