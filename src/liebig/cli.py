@@ -187,7 +187,9 @@ class LazyGroup(PlainHelp, TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         below = [name.removeprefix(self.prefix) for name in commands() if name.startswith(self.prefix)]
-        return list(dict.fromkeys(name.partition(" ")[0] for name in below))
+        firsts = (name.partition(" ")[0] for name in below)
+        # `mcp` is a command and `mcp install` is one too: the second word does not make a group of the first.
+        return list(dict.fromkeys(name if first in below else first for name, first in zip(below, firsts)))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         name = self.prefix + cmd_name
@@ -202,6 +204,8 @@ class LazyGroup(PlainHelp, TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         names = self.list_commands(ctx)
+        if " ".join(args[:2]) in names:
+            args = [" ".join(args[:2]), *args[2:]]
         if args[0] not in names and not args[0].startswith("-"):
             near = get_close_matches(args[0], names, n=1)
             ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))

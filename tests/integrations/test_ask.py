@@ -42,7 +42,9 @@ def test_a_context_keeps_to_its_budget_in_whole_sentences():
 
 
 def test_no_sentence_comes_twice():
-    context = within_budget("", results("Rain falls. Snow melts.", "Snow  melts. Wind blows.", "rain falls."), 1000)
+    context = within_budget(
+        "", results("Rain falls. Snow melts.", "Snow  melts. Wind blows.", "rain falls."), 1000
+    )
     assert [source.text for source in context.sources] == ["Rain falls. Snow melts.", "Wind blows."]
 
 

@@ -167,3 +167,53 @@ def test_a_missing_package_is_one_sentence(tmp_path, monkeypatch):
         f"an MCP server needs the package mcp, which is not installed. To fix it: {install_command('mcp')}."
     )
     assert said in done.stderr
+
+
+def test_an_assistant_is_answered_over_http(retriever):
+    """The official client, over a real connection, with what the tools have taken on."""
+    pytest.importorskip("fastapi")
+    from tests.serve.conftest import running
+
+    asked = {"question": "nutrient -wheat", "k": 3, "system": "bm25", "filter": {"year": {"gte": 1800}}}
+
+    async def ask(address):
+        async with Client(f"{address}/mcp", read_timeout_seconds=60) as client:
+            tools = [tool.name for tool in (await client.list_tools()).tools]
+            found = await client.call_tool("search", asked)
+            again = await client.call_tool("open", {"id": found.structured_content["passages"][0]["id"]})
+            wrong = await client.call_tool("search", {"question": ""})
+            return tools, found.structured_content, again.structured_content, wrong
+
+    with running(retriever) as address:
+        tools, found, opened, wrong = asyncio.run(ask(address))
+    assert tools == ["search", "open", "similar"]
+    assert [(row["file"], row["place"]) for row in found["passages"]] == [("barley", "")]
+    assert opened["text"] == BARLEY
+    assert "empty" in sentence(wrong)
+
+
+def test_mcp_over_http_needs_the_token_of_the_server(retriever):
+    httpx = pytest.importorskip("httpx")
+    from tests.serve.conftest import running
+
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    headers = {"Accept": "application/json, text/event-stream"}
+    with running(retriever, token="secret") as address:
+        refused = httpx.post(f"{address}/mcp", json=request, headers=headers, timeout=60)
+        listed = httpx.post(
+            f"{address}/mcp", json=request, headers=headers | {"Authorization": "Bearer secret"}, timeout=60
+        )
+        stream = httpx.get(f"{address}/mcp", headers={"Authorization": "Bearer secret"}, timeout=60)
+    assert (refused.status_code, listed.status_code, stream.status_code) == (401, 200, 405)
+    assert len(listed.json()["result"]["tools"]) == 3
+
+
+def test_search_says_what_was_not_understood_and_keeps_to_a_budget(retriever):
+    (answer, short) = calls(
+        make_server(retriever),
+        ("search", {"question": "nutrint lang:de", "system": "bm25"}),
+        ("search", {"question": "nutrient", "system": "bm25", "tokens": 20}),
+    )
+    assert "lang:de" in answer.structured_content["notes"][0]
+    assert answer.structured_content["suggestion"] == "nutrient lang:de"
+    assert len(short.structured_content["passages"]) == 1

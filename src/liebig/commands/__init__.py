@@ -42,6 +42,7 @@ OWN = {
         "ask": "Answer a question from the documents with a language model, which cites them.",
         "serve": "Serve a retriever over HTTP, with a search page.",
         "mcp": "Let an assistant search a retriever: an MCP server over standard input and output.",
+        "mcp install": "Put a retriever into the settings of an assistant.",
     },
     "Evaluate": {
         "label": "Judge in a browser which passages answer your questions.",

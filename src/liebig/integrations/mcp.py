@@ -1,6 +1,7 @@
 """A retriever folder as an MCP server, so that assistants can search it: `liebig mcp runs/articles`.
 
-The server speaks the Model Context Protocol over standard input and output, through the official SDK. It has three
+The server speaks the Model Context Protocol through the official SDK: over standard input and output (`serve`), and
+over streamable HTTP at /mcp of `liebig serve` (`HTTPEndpoint`), where each request is answered by itself. It has three
 tools, one class each: the class's docstring and fields are what the assistant reads, `run` answers with the methods
 of `Retriever`. Results are structured; a mistake in a call is one sentence. Before each call the folder is looked at
 again, so what `liebig update` wrote is used without a restart. Cost: that of `Retriever`, plus one page of text.
@@ -11,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Mapping
-from dataclasses import asdict
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
@@ -24,7 +26,9 @@ from liebig.base.errors import DataError, LiebigError, MissingDependency, Recipe
 from liebig.base.progress import counted
 from liebig.base.records import Document, Passage
 from liebig.search.answer import Result, by_document
+from liebig.search.context import place_of, within_budget
 from liebig.search.explain import locate
+from liebig.search.query_language import HELP
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import SystemName
 
@@ -32,13 +36,15 @@ try:
     import mcp_types as types
     from mcp.server.lowlevel import Server
     from mcp.server.stdio import stdio_server
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    from mcp.server.transport_security import TransportSecuritySettings
 except ImportError:
     raise MissingDependency("mcp", "mcp", "an MCP server") from None
 
 PAGE = 8_000  # characters of a document per page: about 2,000 tokens
 MOST = 50  # passages per answer
 
-Filter = dict[str, str | list[str]]
+Filter = dict[str, str | list[str] | dict[str, int | float | str]]
 
 
 class PassageRow(BaseModel):
@@ -50,13 +56,17 @@ class PassageRow(BaseModel):
     title: str
     text: str
     document: str = Field(description="The id of its document, for `open`; empty if it has none.")
+    file: str = Field(description="The file it is from, to be cited; the document's id where there is none.")
+    place: str = Field(description='Where it begins in the file: "line 12", "page 3"; empty if not known.')
     metadata: dict[str, str] = Field(description="Fields of its document, which `filter` takes.")
 
     @classmethod
     def of(cls, result: Result) -> PassageRow:
         """A result as it is answered."""
         fields = asdict(result)
-        return cls(document=fields.pop("doc"), **fields)
+        document = fields.pop("doc")
+        file = result.metadata.get("path", document or result.id)
+        return cls(document=document, file=file, place=place_of(result), **fields)
 
 
 class DocumentRow(BaseModel):
@@ -72,6 +82,8 @@ class Passages(BaseModel):
 
     passages: list[PassageRow] = []
     documents: list[DocumentRow] = []
+    notes: list[str] = Field([], description="What was not understood, or why nothing was found.")
+    suggestion: str | None = Field(None, description="A question with words that the documents have.")
 
 
 class DocumentPage(BaseModel):
@@ -91,7 +103,7 @@ class SearchTool(Config):
     name: ClassVar[str] = "search"
     answer: ClassVar[type[BaseModel]] = Passages
 
-    question: str = Field(description="The question, or keywords.")
+    question: str = Field(description=f"The question, or keywords; it may have {HELP}.")
     k: int = Field(5, ge=1, le=MOST, description="Number of passages.")
     system: SystemName | None = Field(
         None,
@@ -99,7 +111,12 @@ class SearchTool(Config):
         "leave it out for the one that works best here.",
     )
     filter: Filter | None = Field(
-        None, description="Metadata fields, each with its required value or a list of accepted values."
+        None,
+        description="Metadata fields, each with its required value, a list of accepted values, or a range such as "
+        '{"gte": "2024-05"}.',
+    )
+    tokens: int | None = Field(
+        None, ge=1, description="At most that many tokens of text, in whole sentences, none of them twice."
     )
     group: bool = Field(False, description="Put passages of the same document together.")
 
@@ -107,16 +124,24 @@ class SearchTool(Config):
         """The best passages."""
         if not self.question.strip():
             raise RecipeError("the question is empty", fix="ask a question in words")
-        results = retriever.search(self.question, self.k, self.system, self.filter)
+        answer = retriever.answer(self.question, self.k, self.system, filters=self.filter)
+        results = answer.results
+        if self.tokens is not None:
+            texts = {s.id: s.text for s in within_budget("", results, self.tokens).sources}
+            results = [replace(result, text=texts[result.id]) for result in results if result.id in texts]
+        notes, suggestion = list(answer.notes), answer.suggestion
         if not self.group:
-            return Passages(passages=[PassageRow.of(result) for result in results])
+            rows = [PassageRow.of(result) for result in results]
+            return Passages(passages=rows, notes=notes, suggestion=suggestion)
         return Passages(
+            notes=notes,
+            suggestion=suggestion,
             documents=[
                 DocumentRow(
                     document=group.doc, title=group.title, passages=[PassageRow.of(r) for r in group.results]
                 )
                 for group in by_document(results)
-            ]
+            ],
         )
 
 
@@ -265,6 +290,29 @@ def _description(tool: Tool) -> types.Tool:
         output_schema=tool.answer.model_json_schema(),
         annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
     )
+
+
+class HTTPEndpoint:
+    """The server over streamable HTTP, as an ASGI application.
+
+    Each request is answered by itself with JSON: no sessions, and no stream that stays open. Tokens and host names
+    are checked in front of it (`serve/middleware.py`).
+    """
+
+    def __init__(self, retriever: Retriever) -> None:
+        self._manager = StreamableHTTPSessionManager(
+            make_server(retriever),
+            json_response=True,
+            stateless=True,
+            security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+        )
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Around the time in which requests are answered; once."""
+        return self._manager.run()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._manager.handle_request(scope, receive, send)
 
 
 def serve(folder: Path, *, reranker: str | None = None, device: str | None = None) -> None:

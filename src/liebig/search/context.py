@@ -7,7 +7,7 @@ overlap or repeat each other are not given twice; the last source is cut behind 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from liebig.base.records import UNITS
@@ -70,7 +70,7 @@ def looked_at(tokens: int) -> int:
 
 
 def within_budget(
-    question: str, results: Iterable[Result], tokens: int, notes: Sequence[str] = ()
+    question: str, results: Sequence[Result], tokens: int, notes: Sequence[str] = ()
 ) -> PromptContext:
     """As much of the results as fits."""
     sources: list[NumberedSource] = []
@@ -96,6 +96,8 @@ def within_budget(
             used = tokens - room
         if len(kept) < len(new):
             break
+    if results and not sources:
+        notes = (*notes, f"{tokens} tokens have no room for a sentence.")
     return PromptContext(question, tuple(sources), used, tuple(notes))
 
 

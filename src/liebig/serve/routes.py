@@ -12,21 +12,22 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.routing import Route
 
 from liebig import __version__
-from liebig.base.errors import DataError, LiebigError
+from liebig.base.errors import DataError, LiebigError, MissingDependency
 from liebig.base.json_output import to_json
 from liebig.base.records import Document, Passage
 from liebig.formats.ledger import SKIPPED
@@ -51,6 +52,9 @@ from liebig.serve.middleware import (
 )
 from liebig.serve.query_log import QueryLog, QueryLogging
 from liebig.vectors.quantise import unit_length
+
+if TYPE_CHECKING:
+    from liebig.integrations.mcp import HTTPEndpoint
 
 # Search results as JSON: rows, snippets with matching words marked, two systems side by side, whole documents.
 #
@@ -652,6 +656,19 @@ ABOUT = (
 )
 
 
+def mcp_endpoint(retriever: Retriever) -> HTTPEndpoint | None:
+    """The tools for assistants, at /mcp; None where the package that speaks their protocol is not installed."""
+    try:
+        from liebig.integrations.mcp import HTTPEndpoint
+    except MissingDependency:
+        return None
+    return HTTPEndpoint(retriever)
+
+
+async def _no_mcp(request: Request) -> Response:
+    raise Refusal(501, str(MissingDependency("mcp", "mcp", "an MCP server")))
+
+
 def make_app(
     engine: ServingEngine,
     *,
@@ -661,10 +678,13 @@ def make_app(
 ) -> FastAPI:
     """Build the application, with more routes and a log of queries if given; the engine starts and stops with it."""
 
+    mcp = mcp_endpoint(engine.retriever)
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await engine.start()
-        yield
+        async with nullcontext() if mcp is None else mcp.running():
+            yield
         await engine.close()
         if log is not None:
             log.close()
@@ -683,6 +703,7 @@ def make_app(
     for routes in (*own, *more):
         # Routes of an included router are matched twice, so they go into the app's own list, busiest first.
         app.router.routes.extend(routes.routes)
+    app.router.routes.append(Route("/mcp", mcp or _no_mcp, methods=["POST"]))
     handle_errors(app)
     if log is not None:
         app.add_middleware(QueryLogging, log=log)
