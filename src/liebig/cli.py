@@ -234,7 +234,7 @@ def make_app(markup: Literal["markdown"] | None = "markdown") -> typer.Typer:
         name="liebig",
         cls=_below("", markup),
         help="Turn a text corpus into a retriever.",
-        no_args_is_help=True,
+        invoke_without_command=True,
         rich_markup_mode=markup,
         pretty_exceptions_enable=False,
     )
@@ -285,7 +285,17 @@ def _print_version(value: bool) -> None:
         raise typer.Exit
 
 
+FIRST = """Liebig turns a folder of documents into a search engine. To begin:
+
+  liebig build ~/articles --out runs/articles    index the folder, and check what works best
+  liebig search runs/articles                    ask it questions in the terminal
+  liebig serve runs/articles --open              ask it in a browser
+
+liebig demo builds one from the documentation of your own Python; liebig --help lists every command."""
+
+
 def _options(
+    ctx: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
@@ -297,6 +307,8 @@ def _options(
 ) -> None:
     """Options of `liebig` itself; --quiet and --verbose may also follow the command."""
     set_volume("quiet" if quiet else "verbose" if verbose else "normal")
+    if ctx.invoked_subcommand is None:
+        typer.echo(FIRST)
 
 
 def main() -> None:

@@ -295,3 +295,10 @@ def test_a_place_that_cannot_be_written_is_one_sentence(command, tmp_path):
     assert (
         "the folder cannot be made: No such file or directory. To fix it: give another --out." in done.stderr
     )
+
+
+def test_liebig_alone_shows_the_commands_to_begin_with():
+    result = CliRunner().invoke(make_app(), [])
+    assert result.exit_code == 0
+    commands = [line.split()[:2] for line in result.stdout.splitlines() if line.startswith("  liebig ")]
+    assert commands == [["liebig", "build"], ["liebig", "search"], ["liebig", "serve"]]

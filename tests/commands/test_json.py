@@ -94,7 +94,7 @@ def test_plan_has_seconds_and_bytes(world):
 
 def test_search_has_the_fields_of_the_http_api(world):
     found = document(["search", "runs", "what limits the growth of barley?", "--json", "--k", "2"], world)
-    assert set(found) == {"query", "system", "generation", "took_ms", "results"}
+    assert set(found) == {"query", "system", "generation", "took_ms", "notes", "suggestion", "results"}
     first = found["results"][0]
     assert set(first) == {"id", "rank", "score", "title", "text", "doc", "metadata", "ranks"}
     assert (first["id"], first["rank"], first["title"]) == ("barley", 1, "Barley")

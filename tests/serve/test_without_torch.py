@@ -175,3 +175,26 @@ def test_a_graph_is_put_into_a_retriever_alone(tmp_path):
     assert (result.exit_code, "retriever.json" in result.stderr) == (2, True)
     result = CliRunner().invoke(make_app(), ["export", str(tmp_path), "--to", "parquet"])
     assert (result.exit_code, "--out" in result.stderr) == (2, True)
+
+
+COLD = """
+import sys
+from liebig.cli import main
+sys.argv = ["liebig", "search", *sys.argv[1:]]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+heavy = {"torch", "transformers", "numba", "scipy", "fastapi"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+def test_a_question_in_the_terminal_imports_nothing_heavy(tmp_path, small_model):
+    """What takes seconds to import takes longer than the answer of a small folder."""
+    folder = make_folder(tmp_path / "folder", small_model)
+    words = [sys.executable, "-c", COLD, str(folder), QUESTION, "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    expected = Retriever.from_folder(folder).search(QUESTION, 5)
+    assert [row["id"] for row in json.loads(done.stdout)["results"]] == [hit.id for hit in expected]

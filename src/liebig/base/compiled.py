@@ -2,7 +2,8 @@
 
 Building and training need numba (the extra `train`). Searching a folder that was built elsewhere does not: the kernels
 on its way name a function that does the same in numpy, with the same results (`tests/base/test_compiled.py`). Whether
-numba is there is decided here and nowhere else. A kernel without a numpy version refuses to run, because the plain
+numba is there is decided here and nowhere else; a command that answers one question says before (`prefer_numpy`) that
+importing it would take longer than the answer. A kernel without a numpy version refuses to run, because the plain
 Python of a loop would be a thousand times slower without saying so.
 """
 
@@ -13,9 +14,11 @@ from functools import cache, wraps
 from typing import Any
 
 from liebig.base.errors import MissingDependency
-from liebig.base.machine import DOT, VNNI, instructions
+from liebig.base.machine import DOT, VNNI, instructions, prefers_numpy
 
 try:
+    if prefers_numpy():
+        raise ModuleNotFoundError(name="numba")
     import numba
     from numba import types
     from numba.extending import overload, register_jitable

@@ -26,6 +26,7 @@ from typing import IO, Any, TypeVar
 from liebig.base.errors import RecipeError, ResourceError
 
 BEGAN = time.monotonic()
+_numpy_alone: list[bool] = []  # set before `base/compiled.py` is imported
 _fixed: list[int] = []  # threads that the environment asks for
 
 
@@ -197,6 +198,16 @@ def computing_threads(told: int | None = None) -> Iterator[int]:
         yield count
     finally:
         torch.set_num_threads(before)
+
+
+def prefer_numpy() -> None:
+    """Do without numba in this process, where it has not been imported: that takes longer than a small search."""
+    _numpy_alone.append(True)
+
+
+def prefers_numpy() -> bool:
+    """Whether this process does without numba."""
+    return bool(_numpy_alone)
 
 
 def checked(name: str | None) -> str | None:

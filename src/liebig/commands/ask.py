@@ -10,7 +10,9 @@ import typer
 
 from liebig.base.errors import DataError
 from liebig.base.json_output import print_json, printable
+from liebig.base.machine import prefer_numpy
 from liebig.base.progress import say, visible
+from liebig.search.retriever_folder import is_small
 
 
 def command(
@@ -37,11 +39,15 @@ def command(
 
         liebig ask runs/articles "what limits the growth of barley?" --llm http://localhost:11434/v1 --model llama3.2
     """
+    if is_small(folder):
+        prefer_numpy()
     from liebig.integrations.ask import ChatModel, CitationCheck, messages_of
     from liebig.search.retriever import Retriever
 
     chat = ChatModel(llm, model)
-    context = Retriever.from_folder(folder, verify=False).context(printable(question), tokens, system)
+    context = Retriever.from_folder(folder, verify=False, light=True).context(
+        printable(question), tokens, system
+    )
     for note in context.notes:
         say(visible(note))
     if not context.sources:

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from liebig.base.machine import prefer_numpy
+from liebig.search.retriever_folder import is_small
+
 
 def command(
     folder: Annotated[Path, typer.Argument(help="A retriever folder, made by liebig build.")],
@@ -27,6 +30,8 @@ def command(
 
         liebig mcp runs/articles
     """
+    if is_small(folder):
+        prefer_numpy()
     from liebig.integrations.mcp import serve
 
     serve(folder, reranker=reranker, device=device)

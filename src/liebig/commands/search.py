@@ -26,9 +26,11 @@ from rich.text import Text
 from liebig.base import workspace
 from liebig.base.errors import DataError, LiebigError, RecipeError
 from liebig.base.json_output import print_json, printable
+from liebig.base.machine import prefer_numpy
 from liebig.base.progress import say, visible
 from liebig.base.records import UNITS, Passage
-from liebig.search.retriever_folder import is_retriever, is_unfinished
+from liebig.search.query_language import HELP
+from liebig.search.retriever_folder import is_retriever, is_small, is_unfinished
 
 if TYPE_CHECKING:  # imported where it is used, so that a mistake in the arguments is answered at once
     from liebig.bm25.analysis import Analyzer
@@ -236,11 +238,14 @@ def ask_retriever(
     console: Console | None = None,
 ) -> Ask:
     """Open a retriever's folder to be asked questions, as `Retriever.search` answers them."""
+    if is_small(folder):
+        prefer_numpy()
     from liebig.bm25.analysis import Analyzer
     from liebig.search.answer import by_document
     from liebig.search.retriever import Retriever
 
-    retriever = Retriever.from_folder(folder, reranker=reranker)
+    # Sizes are compared, hashes are not: `liebig doctor` does that, and an answer should not wait for it.
+    retriever = Retriever.from_folder(folder, reranker=reranker, verify=False, light=True)
     system = retriever.current.name_of(system, reranker)
     console = console or Console()
     bm25 = retriever.current.bm25
@@ -250,18 +255,24 @@ def ask_retriever(
     def ask(question: str) -> None:
         nonlocal loaded
         check_question(question)
-        if not loaded:
-            retriever.search(question, 1, system)  # loads the model and compiled code: no part of a search
+        if not loaded and system != "bm25":
+            _ = retriever.current.embedder  # loading the model is no part of a search
         loaded = True
         began = time.perf_counter()
-        results = retriever.search(question, k, system, filters)
-        took = time.perf_counter() - began
+        answer = retriever.answer(question, k, system, filters=filters)
+        took, results = time.perf_counter() - began, answer.results
         if json:
-            head = {"query": question, "system": system, "generation": retriever.generation}
-            print_json({**head, "took_ms": _ms(took), "results": results})
+            head = {"query": question, "system": system, "generation": answer.generation}
+            said = {"notes": answer.notes, "suggestion": answer.suggestion}
+            print_json({**head, "took_ms": _ms(took), **said, "results": results})
             return
+        for note in answer.notes:
+            console.print(visible(note), markup=False)
+        if answer.suggestion is not None:
+            console.print(f"Did you mean: {visible(answer.suggestion)}", markup=False)
         if not results:
-            console.print("Nothing was found.")
+            if not answer.notes:
+                console.print("Nothing was found.")
             return
         table = new_table(question)
         table.add_column(f"{system} ({took * 1e3:.0f} ms)", ratio=1)
@@ -285,7 +296,7 @@ def questions_from(stream: TextIO) -> Iterator[str]:
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401  gives the prompt a history and keys to edit with
 
-    say("Ask a question; an empty line or Ctrl-D ends.")
+    say(f"Ask a question, which may have {HELP}; an empty line or Ctrl-D ends.")
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         while question := _typed().strip():
             yield question
@@ -374,7 +385,8 @@ def command(
 ) -> None:
     """Ask a question in the terminal: a retriever, by the system its build chose, or one or two indexes side by side.
 
-    Without a question it opens a prompt; from a pipe it takes one question per line.
+    The question may have "exact phrase", -word, title:, path:, type:, lang:, before:, after: and word*. Without a
+    question it opens a prompt; from a pipe it takes one question per line.
 
     Example:
 

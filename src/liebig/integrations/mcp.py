@@ -317,7 +317,9 @@ class HTTPEndpoint:
 
 def serve(folder: Path, *, reranker: str | None = None, device: str | None = None) -> None:
     """Answer over standard input and output until the client closes it."""
-    server = make_server(Retriever.from_folder(folder, reranker=reranker, device=device))
+    server = make_server(
+        Retriever.from_folder(folder, reranker=reranker, device=device, verify=False, light=True)
+    )
 
     async def run() -> None:
         # While it runs, the SDK sends everything else that is written to standard output to standard error.

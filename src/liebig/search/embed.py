@@ -569,13 +569,22 @@ class Embedder:
         unit: bool | None = None,
         half: bool | None = None,
         precision: Precision = "fp32",
+        light: bool = False,
     ) -> Embedder:
-        """A model's folder on a device; an ONNX export runs on the CPU, and so does every model if torch is missing."""
+        """A model's folder on a device; an ONNX export runs on the CPU, and so does every model if torch is missing.
+
+        `light` does without torch too where numpy can compute the model: importing torch takes longer than a question.
+        """
         path = model_folder(path)
-        if find_spec("torch") is None:
-            reader = NumpyEncoder(path) if graph_folder(path) is None else OnnxEncoder(path)
-            reader = reader.use(title=title, max_length=max_length, query_length=query_length)
-            return cls(reader, unit=unit, half=half, folder=path)
+        missing = find_spec("torch") is None
+        if missing or (light and device in (None, "cpu")):
+            try:
+                reader = NumpyEncoder(path) if graph_folder(path) is None else OnnxEncoder(path)
+                reader = reader.use(title=title, max_length=max_length, query_length=query_length)
+                return cls(reader, unit=unit, half=half, folder=path)
+            except MissingDependency:  # a model that only torch computes
+                if missing:
+                    raise
         from liebig.model.encoder import Encoder
 
         encoder = Encoder.load(path).use(title=title, max_length=max_length, query_length=query_length)

@@ -65,8 +65,10 @@ class Generation:
         verify: bool = True,
         device: str | None = None,
         reranker: str | Path | None = None,
+        light: bool = False,
     ) -> None:
-        """`reranker` is a cross-encoder to use in the place of the folder's own."""
+        """`reranker` is a cross-encoder to use in the place of the folder's own; `light` is that of `Embedder`."""
+        self._light = light
         self.folder, self.description = folder, description
         own = None if description.reranker is None else folder / description.reranker
         self._reranker_source, self._device = own if reranker is None else reranker, device
@@ -101,7 +103,8 @@ class Generation:
 
     def _text_encoder(self, index: Index, device: str | None, query: str | None = None) -> QueryEncoder:
         named = query or self.description.model
-        return QueryEncoder(index, index.model if named is None else self.folder / named, device)
+        model = index.model if named is None else self.folder / named
+        return QueryEncoder(index, model, device, light=self._light)
 
     @property
     def embedder(self) -> Embedder:

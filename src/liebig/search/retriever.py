@@ -56,6 +56,7 @@ class OpenOptions:
     verify: bool
     device: str | None
     reranker: str | Path | None
+    light: bool
 
 
 class Retriever:
@@ -73,13 +74,16 @@ class Retriever:
         verify: bool = True,
         device: str | None = None,
         reranker: str | Path | None = None,
+        light: bool = False,
     ) -> Retriever:
         """Open what `liebig build` wrote; `verify=False` compares sizes only, not the files' hashes.
+
+        `light` answers the first question sooner: numpy encodes it where it can, so that torch is not imported.
 
         `reranker` names a cross-encoder (a folder, or a name on the hub) for system="reranked", in the place of the
         one that the folder may have.
         """
-        folder, options = Path(path), OpenOptions(verify, checked(device), reranker)
+        folder, options = Path(path), OpenOptions(verify, checked(device), reranker, light)
         return cls(_open(folder, read(folder), options), options)
 
     def __repr__(self) -> str:

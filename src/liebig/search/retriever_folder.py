@@ -33,6 +33,7 @@ LINKED = {
     "reranker",
 }  # may be links: retrievers can share a model, whose files are never shown
 _KEYS = ("version", "generation", "system", "weight", "norm", "spread", "depth", *PARTS)
+SMALL = 64 << 20  # bytes of the indexes of a folder that numpy alone searches in some milliseconds
 RERANK_DEPTH = 50  # hits that a reranker orders
 
 
@@ -159,6 +160,16 @@ def exclusive(folder: Path) -> Iterator[None]:
 def is_retriever(path: Path) -> bool:
     """Whether a folder is a retriever's."""
     return (path / NAME).is_file()
+
+
+def is_small(folder: Path) -> bool:
+    """Whether a search by numpy alone takes less than importing what makes it fast."""
+    if not is_retriever(folder):
+        return False  # who opens it says so
+    description = read(folder)
+    parts = (description.bm25, description.index, description.sentences)
+    files = (file for part in parts if part is not None for file in (folder / part).rglob("*.npy"))
+    return sum(file.stat().st_size for file in files) <= SMALL
 
 
 def is_unfinished(path: Path) -> bool:

@@ -162,7 +162,9 @@ class QueryEncoder:
         device: str | None = None,
         query_length: int | None = None,
         half: bool | None = None,
+        light: bool = False,
     ) -> None:
+        self._light = light
         self._model = model if model is not None else index.model
         self._width, self._about, self._device = index.width, index.about, device
         self._query_length, self._half = query_length, half
@@ -190,7 +192,8 @@ class QueryEncoder:
             self._device,
             query_length=self._query_length,
             half=self._half,
-            precision=question_precision(),
+            precision="fp32" if self._light else question_precision(),
+            light=self._light,
         )
         if made.width != self._width:
             raise DataError(
