@@ -65,7 +65,6 @@ def info_nce(
     *,
     temperature: float | Tensor = 1.0,
     similarity: Similarity = "dot",
-    extra: Tensor | None = None,
     exclude: Tensor | None = None,
     total: int | None = None,
     tile: int = TILE,
@@ -74,7 +73,7 @@ def info_nce(
 
     `targets`: the positive of each query (M), or P × 2 pairs (query, candidate) for several positives a query;
     then each positive is compared with everything but its query's other positives, and a query counts once.
-    `extra`: further candidates of every query. `exclude`: X × 2 (query, candidate), false negatives to leave out.
+    `exclude`: X × 2 (query, candidate), false negatives to leave out.
     `total`: queries over all processes. Ties count as wrong, so that collapsed vectors do not look accurate.
     """
     total = len(queries) if total is None else total
@@ -85,10 +84,9 @@ def info_nce(
         columns, weights = targets, torch.ones(len(queries), device=queries.device)
     columns, weights = columns.to(queries.device), weights.to(queries.device)
     q, c = _ready(queries, similarity), _ready(candidates, similarity)
-    x = None if extra is None else _ready(extra, similarity)
     weights = weights.to(q.dtype) / total
     q, positive = q / temperature, c[columns]
-    sums = log_sum_exp(q, c, weights, extra=x, exclude=exclude, tile=tile)
+    sums = log_sum_exp(q, c, weights, exclude=exclude, tile=tile)
     loss = sums.weighted - (weights * (q * positive).sum(dim=1)).sum()
     return ContrastiveLoss(loss, (weights * (sums.best == columns)).sum(), alignment(q, positive, weights))
 

@@ -4,7 +4,7 @@ A block of rows is scored against all candidates at once, which gives its log-su
 is added up in the same pass and the same buffer, and only scaled in the backward pass. Cost: three matrix products,
 nothing is recomputed. Memory: one tile of scores and one gradient per vector.
 
-M rows, N candidates, E extra candidates, D width, X excluded entries.
+M rows, N candidates, D width, X excluded entries.
 """
 
 from __future__ import annotations
@@ -36,19 +36,18 @@ def log_sum_exp(
     candidates: Tensor,
     weights: Tensor,
     *,
-    extra: Tensor | None = None,
     own: Tensor | None = None,
     exclude: Tensor | None = None,
     tile: int = TILE,
 ) -> LogSumExp:
-    """Σᵢ weightsᵢ · log Σⱼ exp(qᵢ·cⱼ), j over candidates, then `extra`, then one `own` score a row.
+    """Σᵢ weightsᵢ · log Σⱼ exp(qᵢ·cⱼ), j over candidates, then one `own` score a row.
 
     `exclude` (X × 2: row, candidate) names entries that do not count; keep it on the host to avoid a wait.
     """
     assert weights.shape == queries.shape[:1], "one weight a query"
     if exclude is not None:
         exclude = exclude[torch.argsort(exclude[:, 0], stable=True)]
-    return LogSumExp(*_LogSumExp.apply(queries, candidates, weights, extra, own, exclude, tile))
+    return LogSumExp(*_LogSumExp.apply(queries, candidates, weights, own, exclude, tile))
 
 
 def exact(x: Tensor) -> Tensor:
@@ -63,20 +62,18 @@ class _LogSumExp(torch.autograd.Function):
         queries: Tensor,
         candidates: Tensor,
         weights: Tensor,
-        extra: Tensor | None,
         own: Tensor | None,
         exclude: Tensor | None,
         tile: int,
     ) -> tuple[Tensor, Tensor, Tensor]:
         with torch.autocast(queries.device.type, enabled=False):
             q, w = exact(queries), exact(weights)
-            columns = [exact(candidates)] + ([] if extra is None else [exact(extra)])
-            needed = [ctx.needs_input_grad[i] for i in (0, 1, 3, 4)]
-            sums = _Sums(q, columns, w, None if own is None else exact(own), exclude, needed)
+            needed = [ctx.needs_input_grad[i] for i in (0, 1, 3)]
+            sums = _Sums(q, exact(candidates), w, None if own is None else exact(own), exclude, needed)
             for start, end in sums.blocks(tile):
                 sums.add(start, end)
         ctx.gradients = sums.gradients
-        ctx.dtypes = [None if x is None else x.dtype for x in (queries, candidates, extra, own)]
+        ctx.dtypes = [None if x is None else x.dtype for x in (queries, candidates, own)]
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(sums.lse, sums.best)
         # A row of weight 0 counts nothing, even where all its candidates are excluded.
@@ -91,7 +88,7 @@ class _LogSumExp(torch.autograd.Function):
             for g, dtype in zip(ctx.gradients, ctx.dtypes)
         ]
         ctx.gradients = None
-        return grads[0], grads[1], None, grads[2], grads[3], None, None
+        return grads[0], grads[1], None, grads[2], None, None
 
 
 class _Sums:
@@ -100,30 +97,24 @@ class _Sums:
     def __init__(
         self,
         queries: Tensor,
-        columns: list[Tensor],
+        candidates: Tensor,
         weights: Tensor,
         own: Tensor | None,
         exclude: Tensor | None,
         needed: list[bool],
     ) -> None:
-        self.queries, self.columns, self.weights, self.own, self.exclude = (
-            queries,
-            columns,
-            weights,
-            own,
-            exclude,
-        )
-        self.width = sum(len(c) for c in columns)
+        self.queries, self.candidates, self.weights = queries, candidates, weights
+        self.own, self.exclude = own, exclude
         self.lse = queries.new_empty(len(queries))
         self.best = torch.empty(len(queries), dtype=torch.long, device=queries.device)
-        sources = (queries, columns[0], columns[1] if len(columns) > 1 else None, own)
         self.gradients = [
-            torch.zeros_like(x) if want and x is not None else None for want, x in zip(needed, sources)
+            torch.zeros_like(x) if want and x is not None else None
+            for want, x in zip(needed, (queries, candidates, own))
         ]
 
     def blocks(self, tile: int) -> list[tuple[int, int]]:
         """Row ranges whose scores fill at most one tile; also finds where each range's exclusions are."""
-        rows = max(1, tile // max(1, self.width))
+        rows = max(1, tile // max(1, len(self.candidates)))
         starts = list(range(0, len(self.queries), rows))
         if self.exclude is not None:
             edges = torch.tensor([*starts, len(self.queries)], device=self.exclude.device)
@@ -151,15 +142,11 @@ class _Sums:
         if any(g is not None for g in self.gradients):
             factor = torch.where(sums == 0, 0.0, self.weights[start:end] / sums)
             self._differentiate(start, end, scores.mul_(factor[:, None]), q)
-            if mine is not None and self.gradients[3] is not None:
-                self.gradients[3][start:end] = mine * factor
+            if mine is not None and self.gradients[2] is not None:
+                self.gradients[2][start:end] = mine * factor
 
     def _scores(self, q: Tensor, start: int) -> Tensor:
-        scores = q.new_empty(len(q), self.width)
-        at = 0
-        for block in self.columns:
-            torch.mm(q, block.T, out=scores[:, at : at + len(block)])
-            at += len(block)
+        scores = q @ self.candidates.T
         if self.exclude is not None:
             a, b = self.places[start]
             scores[self.exclude[a:b, 0] - start, self.exclude[a:b, 1]] = -torch.inf
@@ -167,14 +154,10 @@ class _Sums:
 
     def _differentiate(self, start: int, end: int, shares: Tensor, q: Tensor) -> None:
         """`shares` holds weight × softmax; its products with both sides are the gradients."""
-        at = 0
-        for block, gradient in zip(self.columns, self.gradients[1:3]):
-            part = shares[:, at : at + len(block)]
-            if self.gradients[0] is not None:
-                self.gradients[0][start:end].addmm_(part, block)
-            if gradient is not None:
-                gradient.addmm_(part.T, q)
-            at += len(block)
+        if self.gradients[0] is not None:
+            self.gradients[0][start:end].addmm_(shares, self.candidates)
+        if self.gradients[1] is not None:
+            self.gradients[1].addmm_(shares.T, q)
 
 
 def _top(scores: Tensor) -> tuple[Tensor, Tensor]:

@@ -24,7 +24,7 @@ from liebig.formats.trec import by_query
 from liebig.measures import Measure
 from liebig.measures.evaluator import Judgements, block_from_mapping, evaluate
 from liebig.methods.labelled import Examples
-from liebig.methods.samplers import Sampler, pick_negatives, pick_positives
+from liebig.methods.samplers import GroupChoice, Sampler
 from liebig.model.cross_encoder import IDENTITY, SIGMOID, CrossEncoder
 from liebig.ragged import Ragged
 from liebig.train.batch import Batch, Side
@@ -98,28 +98,17 @@ class RerankBatches:
     queries: Ragged
     passages: Ragged
     sampler: Sampler
-    negatives: int
-    seed: int
+    choice: GroupChoice
     world: World
 
     def __call__(self, step: int) -> Batch:
         chosen, epoch = self.sampler(step), self.sampler.epoch(step)
         first, last = self.world.share(len(chosen)) if self.world.size > 1 else (0, len(chosen))
-        groups = [self._group(int(i), epoch) for i in chosen[first:last]]
+        groups = [self.choice.group(self.examples, int(i), epoch).passages for i in chosen[first:last]]
         queries = self.queries.take(chosen[first:last]).to_lists()
-        pairs = [
-            (q, p)
-            for q, group in zip(queries, groups)
-            for p in self.passages.take(np.asarray(group)).to_lists()
-        ]
+        pairs = [(q, p) for q, group in zip(queries, groups) for p in self.passages.take(group).to_lists()]
         owner = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
         return Batch({"pair": Side(self.model.pack(pairs), torch.from_numpy(owner))}, len(groups))
-
-    def _group(self, example: int, epoch: int) -> list[int]:
-        mine, others = self.examples.positives[example], self.examples.negatives[example]
-        (kept,) = pick_positives(len(mine), example, epoch, self.seed)
-        places = pick_negatives(len(others), example, epoch, self.seed, self.negatives)
-        return [int(mine[kept]), *others[places].tolist()]
 
 
 @dataclass(frozen=True)

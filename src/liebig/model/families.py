@@ -33,7 +33,6 @@ class Family:
 
     packed = True
     splits = True  # embeddings and layers can be run apart, so heads and early layers exist
-    position_start = 0
 
     def embed(self, body: Any, tokens_T: Tensor, places_T: Tensor, segments_T: Tensor | None) -> Tensor:
         """Embedding output of every token, T x D; places count from 0 in each sequence."""
@@ -48,7 +47,7 @@ class Family:
 
     def start(self, config: Any) -> int:
         """The position id of a sequence's first token."""
-        return self.position_start
+        return 0
 
     def room(self, config: Any) -> int:
         """The longest sequence the position embeddings can hold."""
@@ -102,11 +101,6 @@ class Family:
         return stack(layers, x_TD, self.extras(body, x_TD, packed), route, taps)
 
 
-def lm_head_transform(head: Any, states_MD: Tensor) -> Tensor:
-    """RoBERTa's and MPNet's head up to its decoder."""
-    return head.layer_norm(F.gelu(head.dense(states_MD)))
-
-
 def head_on_first(model: Any, states_TD: Tensor, packed: Packed) -> Tensor:
     """RoBERTa's, ELECTRA's and MPNet's classification head, which takes the first token's state itself."""
     return model.classifier(states_TD.index_select(0, packed.firsts)[:, None])
@@ -119,7 +113,8 @@ class Roberta(Family):
         return int(config.pad_token_id) + 1
 
     def transform(self, model: Any, states_MD: Tensor) -> Tensor:
-        return lm_head_transform(model.lm_head, states_MD)
+        head = model.lm_head
+        return head.layer_norm(F.gelu(head.dense(states_MD)))
 
     def decoder(self, model: Any) -> nn.Linear:
         return model.lm_head.decoder
@@ -234,25 +229,15 @@ class ModernBert(Family):
         return made
 
 
-class MPNet(Family):
+class MPNet(Roberta):
     """A learned bias on attention scores: sequences are padded together and its own attention runs."""
 
     packed = False
-    position_start = 2
 
     def embed(self, body: Any, tokens_T: Tensor, places_T: Tensor, segments_T: Tensor | None) -> Tensor:
-        places = (places_T + self.position_start)[None]
+        places = (places_T + self.start(body.config))[None]
         x_1TD = body.embeddings(input_ids=tokens_T[None], position_ids=places)
         return x_1TD.squeeze(0)
-
-    def transform(self, model: Any, states_MD: Tensor) -> Tensor:
-        return lm_head_transform(model.lm_head, states_MD)
-
-    def decoder(self, model: Any) -> nn.Linear:
-        return model.lm_head.decoder
-
-    def classify(self, model: Any, states_TD: Tensor, packed: Packed) -> Tensor:
-        return head_on_first(model, states_TD, packed)
 
     def score_dropouts(self, module: nn.Module) -> list[nn.Dropout]:
         return [part.dropout for part in module.modules() if hasattr(part, "q") and hasattr(part, "dropout")]  # type: ignore[misc]  # MPNetSelfAttention

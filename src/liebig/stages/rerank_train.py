@@ -22,7 +22,7 @@ from liebig.measures import known, parse_all
 from liebig.measures.evaluator import judgements_from_mapping
 from liebig.methods.labelled import LabelledData, cache_tokens, read_examples, tokenise
 from liebig.methods.reranker import OBJECTIVES, GroupRanking, RerankBatches, Reranker
-from liebig.methods.samplers import random_batches
+from liebig.methods.samplers import GroupChoice, random_batches
 from liebig.model.backbone import Backbone, make_backbone
 from liebig.model.cross_encoder import CrossEncoder, takes_segments
 from liebig.model.loading import BackboneConfig, new_classifier
@@ -145,8 +145,7 @@ class RerankTraining(TrainingStage["RerankTraining.Config", Reranker]):
             examples,
             *self._tokenise(labelled, model, "train"),
             random_batches(len(examples), config.loop.batch, config.seed, self.world.size),
-            config.negatives,
-            config.seed,
+            GroupChoice(config.negatives, seed=config.seed),
             self.world,
         )
         return Data(batches, Epochs(batches.sampler.steps), self._dev(collection, model))

@@ -34,22 +34,21 @@ from liebig.text.tokenizer import Tokenizer
 MIX = 2  # the random stream of the draw between sources
 STRIDE = 1 << 16
 
-Single = Annotated[
+SourceConfigs = (
     BlockSource.Config
     | SpanSource.Config
     | CropSource.Config
     | ClozeSource.Config
     | PairSource.Config
     | QuerySource.Config
-    | TextSource.Config,
-    Field(discriminator="kind"),
-]
+    | TextSource.Config
+)
 
 
 class MixturePart(Recipe):
     """One source of a mixture."""
 
-    source: Single = Field(description="The source.")
+    source: SourceConfigs = Field(description="The source.", discriminator="kind")
     weight: float | None = Field(
         default=None, gt=0, description="Relative probability of the source [default: size^coefficient]."
     )
@@ -164,17 +163,7 @@ def _tally(key: Any, begin: Any, end: Any, bounds: Any) -> Any:
     return counts
 
 
-AnySource = Annotated[
-    BlockSource.Config
-    | SpanSource.Config
-    | CropSource.Config
-    | ClozeSource.Config
-    | PairSource.Config
-    | QuerySource.Config
-    | TextSource.Config
-    | MixedBatches.Config,
-    Field(discriminator="kind"),
-]
+AnySource = Annotated[SourceConfigs | MixedBatches.Config, Field(discriminator="kind")]
 SAMPLE = 512
 
 
