@@ -9,10 +9,10 @@ import torch
 from typer.testing import CliRunner
 
 from liebig.base import compiled, pipeline, workspace
-from liebig.base.errors import DataError, LiebigError
+from liebig.base.errors import DataError
 from liebig.base.machine import PRECISION
 from liebig.cli import make_app
-from liebig.commands.doctor import encoding, examine, findings, index_alone, machine
+from liebig.commands.doctor import encoding, examine, findings, machine
 from liebig.model.encoder import Encoder
 from liebig.search.retriever_folder import RetrieverDescription, write
 from liebig.stages import STAGES
@@ -196,15 +196,6 @@ def test_an_index_that_was_made_otherwise_on_purpose_is_well(folder, manner):
     assert ill(folder) == []
 
 
-def test_an_index_alone_is_held_against_texts_and_a_model(folder):
-    findings = list(index_alone(folder / "index", folder / "collection", str(folder / "model")))
-    assert [finding.good for finding in findings] == [True, True, True]
-    with pytest.raises(LiebigError, match="no such model folder"):
-        list(index_alone(folder / "index", folder / "collection", str(folder / "nowhere")))
-    _, vectors, _ = index_alone(folder / "index", folder / "collection", "liebig:mini-v3")
-    assert "the model makes 384 numbers a text" in vectors.what
-
-
 def test_the_command_tells_good_from_bad(folder, tmp_path):
     result = CliRunner().invoke(make_app(), ["doctor", str(folder), "--json"])
     assert (result.exit_code, json.loads(result.stdout)["good"]) == (0, True)
@@ -216,6 +207,6 @@ def test_the_command_tells_good_from_bad(folder, tmp_path):
     bad = [finding for finding in json.loads(result.stdout)["findings"] if not finding["good"]]
     assert (result.exit_code, bad[0]["name"], bad[0]["fix"]) == (1, "bm25", "build again")
     with pytest.raises(DataError, match="not a retriever"):
-        list(findings(folder / "model", None, None))
+        list(findings(folder / "model"))
     with pytest.raises(DataError, match="no such folder"):
-        list(findings(tmp_path / "nothing", None, None))
+        list(findings(tmp_path / "nothing"))

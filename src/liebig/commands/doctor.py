@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from liebig import encoders
 from liebig.base import workspace
 from liebig.base.errors import DataError, LiebigError, ModelError, WorkspaceError, install_command
-from liebig.base.hub import model_folder
 from liebig.base.json_output import print_json
 from liebig.base.machine import DOT, PRECISION, VNNI, cores, default_precision
 from liebig.base.progress import counted
@@ -238,22 +237,6 @@ def _recall(index: Index) -> Finding:
     return Finding("recall", text, good, "" if good else "index again")
 
 
-def index_alone(path: Path, texts: Path, model: str | None) -> Iterator[Finding]:
-    """An index without a retriever's folder: its vectors against a collection and a model."""
-    finding = _hashes(path)
-    yield finding
-    if not finding.good:
-        return
-    index = open_index(path, hashes=False)
-    chosen = model or index.model
-    if chosen is None:
-        raise LiebigError(
-            "the index does not say which model made it", file=path, fix="name one with --model"
-        )
-    yield _compared(index, Collection(texts), model_folder(chosen))
-    yield _recall(index)
-
-
 # Do the vectors of an index come from its model? A sample is encoded again and compared with what is stored. Where they
 # differ, the usual mistakes are tried on the same texts: another pooling, a prompt added or missing, titles left out,
 # vectors scaled to length 1 or not. The one that fits is named. Cost: one encoding of the sample, and about twenty more
@@ -409,31 +392,20 @@ def encoded(encoder: Encoder, passages: Sequence[Passage], making: EncodingSetti
         encoder.pooling = before
 
 
-def findings(folder: Path | None, texts: Path | None, model: str | None) -> Iterator[Finding]:
+def findings(folder: Path | None) -> Iterator[Finding]:
     """Everything that is looked at, in order."""
     yield from machine()
     if folder is None:
         return
     if not folder.is_dir():
         raise DataError("there is no such folder", file=folder, fix="name a retriever's folder")
-    if (folder / NAME).is_file():
-        yield from examine(folder)
-    elif texts is not None:
-        yield from index_alone(folder, texts, model)
-    else:
-        raise DataError(
-            "is not a retriever", file=folder, fix="name one, or an index with --texts COLLECTION"
-        )
+    if not (folder / NAME).is_file():
+        raise DataError("is not a retriever", file=folder, fix="name a folder of liebig build")
+    yield from examine(folder)
 
 
 def command(
-    folder: Annotated[
-        Path | None, typer.Argument(help="Folder of a retriever, or of an index with --texts.")
-    ] = None,
-    texts: Annotated[Path | None, typer.Option(help="Collection that an index was built from.")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Model of an index [default: the one recorded in the index].")
-    ] = None,
+    folder: Annotated[Path | None, typer.Argument(help="Folder of a retriever.")] = None,
     json: Annotated[
         bool,
         typer.Option("--json", help="Print the findings as one line of JSON; docs/json.md has the fields."),
@@ -446,7 +418,7 @@ def command(
         liebig doctor runs/articles
     """
     seen = []
-    for finding in findings(folder, texts, model):
+    for finding in findings(folder):
         seen.append(finding)
         if not json:
             typer.echo(str(finding))
