@@ -340,3 +340,28 @@ def test_the_bounds_of_int8_hold_and_are_close():
     assert (scores < upper).all()
     # a code is 1/127 of the largest of 48 numbers, and rounding moves a number by a quarter of it on average
     assert (upper - lower < 0.05 * largest * np.linalg.norm(queries, axis=1)[:, None]).all()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("kind", TYPES)
+def test_vectors_kept_in_int8_for_few_queries_change_nothing(tmp_path, kind, threads, monkeypatch):
+    pytest.importorskip("numba")
+    from liebig.indexes import exact_bytes
+
+    x, queries = vectors(2300), vectors(5, seed=2)
+    parts = without(shards(tmp_path, x, kind, [1, 1300, 0, 999]), np.array([0, 5, 700, 2299]))
+    index = ExactIndex(kind, 48, parts, threads=threads)
+    plain = index.search(queries, 40)
+    monkeypatch.setattr(exact, "KEPT", 0)
+    monkeypatch.setattr(exact, "byte_products", lambda: "any")
+    monkeypatch.setattr(exact_bytes, "KEPT", 512)
+    for _ in range(2):
+        ranked = index.search(queries, 40)
+        assert np.array_equal(ranked.numbers, plain.numbers)
+        assert np.array_equal(ranked.scores, plain.scores)
+    assert len(index._kept) == 1 + 3 + 2
+    best = int(plain.numbers[0, 0])
+    index.delete([index.id(best)])
+    assert best not in index.search(queries, 40).numbers
+    index.add(["new"], queries[:1] * 100)
+    assert index.id(int(index.search(queries[:1], 1).numbers[0, 0])) == "new"

@@ -13,7 +13,7 @@ import shutil
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -35,6 +35,9 @@ from liebig.vectors import (
 )
 from liebig.vectors.quantise import Floats, Type
 from liebig.vectors.ranked import Ranked
+
+if TYPE_CHECKING:
+    from liebig.indexes.exact_bytes import KeptBlock
 
 MOST_SHARDS = 32  # more small ones are noticeably slower to search than one large one
 
@@ -67,6 +70,7 @@ class ExactIndex(Index):
         self.device = device
         self.shards: list[Shard] = list(shards)
         self._gpu: Any = None
+        self._kept: list[KeptBlock] | None = None
         self._firsts: list[int] = []  # of the shards, which only ever grow in number; asked for every hit
 
     @classmethod
@@ -107,13 +111,21 @@ class ExactIndex(Index):
 
     def search(self, queries: Floats, k: int) -> Ranked:
         if self.device is None or self.device == "cpu":
-            return exact_cpu.search(queries, self.shards, k, threads=self.threads)
+            return exact_cpu.search(queries, self.shards, k, threads=self.threads, kept=self._blocks)
         from liebig.indexes.exact_gpu import Resident
 
         exact_cpu.check(queries, self.shards)
         if self._gpu is None:
             self._gpu = Resident(self.shards, self.width, self.device)
         return self._gpu.search(queries, k)  # type: ignore[no-any-return]  # imported where it is used
+
+    def _blocks(self) -> list[KeptBlock]:
+        """The vectors in int8, rounded once, for searches by few queries."""
+        if self._kept is None:
+            from liebig.indexes.exact_bytes import keep_blocks  # which needs numba
+
+            self._kept = keep_blocks(self.shards)
+        return self._kept
 
     @property
     def exhaustive(self) -> bool:
@@ -168,7 +180,7 @@ class ExactIndex(Index):
 
     def _set_deleted(self, numbers: Longs) -> None:
         self.shards = without(self.shards, np.unique(numbers))
-        self._gpu = None
+        self._gpu = self._kept = None
 
     def save(self, folder: Path) -> None:
         names = [f"{place:05d}" for place in range(len(self.shards))]

@@ -15,7 +15,7 @@ Q queries, C vectors of a block, D width, K words of four codes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -45,7 +45,7 @@ from liebig.model.kernels.registers import (
     trailing_zeros,
 )
 from liebig.ragged import read_only
-from liebig.vectors import ranked as heap
+from liebig.vectors import Shard, ranked as heap, starts
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
@@ -56,6 +56,7 @@ Keys = NDArray[np.uint64]
 
 F, I = np.float32, np.int32  # noqa: E741
 VECTORS = 2048  # that are rounded at once: .8 MB of width 384
+KEPT = 1 << 15  # vectors of a block that is kept
 MORE = 32  # times k: the length of the lists
 MOST, TINY = F(127), F(1e-30)
 MARGIN = 1.001  # for the rounding of the norms themselves
@@ -99,11 +100,10 @@ class Int8Block(NamedTuple):
     errors: Floats  # C: the norms of what rounding took away
 
     @classmethod
-    def empty(cls, width: int) -> Int8Block:
-        """Memory for VECTORS of them."""
-        return cls(
-            _ints(VECTORS // PANEL * width // 4, PANEL), _ints(VECTORS), _floats(VECTORS), _floats(VECTORS)
-        )
+    def empty(cls, width: int, count: int = VECTORS) -> Int8Block:
+        """Memory for that many of them."""
+        room = -(-count // PANEL) * PANEL
+        return cls(_ints(room // PANEL * width // 4, PANEL), _ints(room), _floats(room), _floats(room))
 
 
 @kernel
@@ -221,6 +221,29 @@ def _clear(lists: Lists, q: int, limit: np.float32) -> bool:
     return kept <= len(entries_M) // 4 * 3
 
 
+class KeptBlock(NamedTuple):
+    """A block that is kept in memory: the shard it is of, its first vector there and in all, how many, and codes."""
+
+    shard: int
+    start: int
+    first: int
+    count: int
+    block: Int8Block
+
+
+def keep_blocks(shards: Sequence[Shard]) -> list[KeptBlock]:
+    """All vectors in int8, a byte per number: for searches by few queries, which rounding would take longer than."""
+    blocks: list[KeptBlock] = []
+    for number, (first, shard) in enumerate(zip(starts(shards), shards)):
+        for start in range(0, len(shard), KEPT):
+            values = shard.vectors[start : start + KEPT].decode()
+            block = Int8Block.empty(values.shape[1], len(values))
+            one = _ints(1, values.shape[1] // 4)
+            round_vectors(read_only(values), one.view(np.uint8), one[0], block)
+            blocks.append(KeptBlock(number, start, first + start, len(values), block))
+    return blocks
+
+
 class Search:
     """The numbers of all vectors that can be among the k best of some queries, found block by block."""
 
@@ -247,17 +270,20 @@ class Search:
         function with the shares of the queries, which begin with whole tiles.
         """
         round_vectors(read_only(values), self._one.view(np.uint8), self._one[0], self._block)
+        return all(each(lambda part: self.scan(part, first, self._block, len(values), largest, off, live)))
+
+    def scan(
+        self, part: slice, first: int, block: Int8Block, count: int, largest: float, off: Doubles,
+        live: NDArray[np.bool_],
+    ) -> bool:  # fmt: skip
+        """The same of a block that is rounded, for some of the queries."""
         fixed = (self._errors * largest + off).astype(F)
-
-        def share(part: slice) -> bool:
-            return bool(
-                scan(
-                    self._words, self._scales, part.start, part.stop, self._block, live, len(values), first, fixed,
-                    self._norms, self._lists,
-                )
-            )  # fmt: skip
-
-        return all(each(share))
+        return bool(
+            scan(
+                self._words, self._scales, part.start, part.stop, block, live, count, first, fixed, self._norms,
+                self._lists,
+            )
+        )  # fmt: skip
 
     def best(self) -> Longs:
         """k of each query that are likely to be its best, Q x K; -1 where there is none."""

@@ -4,20 +4,21 @@ The BLAS gives rough scores in float32, whose last digits depend on where a vect
 on a processor with int8 dot products, they come from int8 with a proven bound of their error (`exact_bytes`). Whatever
 can be among the k best by them is scored again in float64, number by number and always in the same order. So a score
 depends on query and vector alone: shards, tiles, threads and processes cannot change a result, and equal vectors tie.
+For few queries and many vectors an index keeps all of them in int8, so that each is read once and not decoded.
 Memory: one tile of scores, the best of every query, and of vectors that are not fp32 one tile, or all where that is
-little (KEPT); the shards are mapped. Time: that of the matrix product, up to a few million vectors.
+little (KEPT), or all in int8 (KEPT_INT8); the shards are mapped. Time: that of the matrix product, up to a few million.
 
 Q queries, C vectors of a tile, D width, K hits per query.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,9 @@ from liebig.ragged import read_only
 from liebig.vectors import Shard, ranked as heap, starts
 from liebig.vectors.quantise import Codes, VectorCodes, raw, table
 from liebig.vectors.ranked import Ranked, stack
+
+if TYPE_CHECKING:
+    from liebig.indexes.exact_bytes import KeptBlock
 
 Floats = NDArray[np.float32]
 Longs = NDArray[np.int64]
@@ -207,6 +211,7 @@ MANY = 32  # queries from which on rounding the vectors pays
 SCORES = 1 << 25  # from which on int8 pays, though it has to be compiled once
 QUERIES, ROWS = 1024, 65536  # the most queries and vectors of a tile
 KEPT = 1 << 27  # bytes of all vectors up to which they are kept as float32, whatever they are stored as
+KEPT_INT8 = 1 << 31  # and as int8, beyond that
 GATHERED = 8192  # vectors copied together where only some are searched
 
 
@@ -217,8 +222,12 @@ def search(
     *,
     parts: Iterable[int] | None = None,
     threads: int | None = None,
+    kept: Callable[[], Sequence[KeptBlock]] | None = None,
 ) -> Ranked:
-    """The k best vectors of every query; `parts` are the places of the shards to look at (all), for one of many."""
+    """The k best vectors of every query; `parts` are the places of the shards to look at (all), for one of many.
+
+    `kept` gives all vectors in int8, where an index keeps them for searches by few queries.
+    """
     queries = np.ascontiguousarray(queries, np.float32)
     check(queries, shards)
     chosen = range(len(shards)) if parts is None else sorted(parts)
@@ -230,6 +239,8 @@ def search(
         some, ranked = queries[i : i + QUERIES], None
         if _in_bytes(some, sum(len(shard) for _, shard in numbered)):
             ranked = _search_bytes(some, numbered, k, threads or cores())
+        elif kept is not None and parts is None and not keep and _keeps_bytes(shards, queries.shape[1]):
+            ranked = _search_kept(some, numbered, kept(), k, threads or cores())
         found.append(ranked or _search(some, numbered, k, threads or cores(), keep))
     return stack(found) if found else Ranked.nothing(0, k)
 
@@ -263,14 +274,57 @@ def _search_bytes(
                     first + start, values, shard.largest, off, there, lambda share: pool.map(share, shares)
                 ):
                     return None
+    return _best_entries(_exact_entries(search, queries, shards), k)
+
+
+def _keeps_bytes(shards: Sequence[Shard], width: int) -> bool:
+    """Whether all vectors fit in memory as int8, and the processor multiplies those quickly."""
+    fit = width * sum(map(len, shards)) <= KEPT_INT8 and width % 16 == 0
+    return fit and bool(byte_products())
+
+
+def _search_kept(
+    queries: Floats, shards: Sequence[tuple[int, Shard]], blocks: Sequence[KeptBlock], k: int, threads: int
+) -> Ranked | None:
+    """As `_search_bytes` with vectors that are rounded already; every thread has a part of them."""
+    from liebig.indexes.exact_bytes import Search
+
+    norms = np.linalg.norm(queries.astype(np.float64), axis=1)
+    lives = [_live(shard) for _, shard in shards]
+
+    def entries(part: Sequence[KeptBlock]) -> Keys | None:
+        search = Search(queries, k)
+        for at in part:
+            largest, live = shards[at.shard][1].largest, lives[at.shard][at.start : at.start + at.count]
+            off = norms * largest * _rounding(queries.shape[1])
+            if not search.scan(slice(0, len(queries)), at.first, at.block, at.count, largest, off, live):
+                return None
+        return _exact_entries(search, queries, shards)
+
+    count = max(1, min(threads, len(blocks)))
+    if count == 1:
+        made = [entries(blocks)]
+    else:
+        bounds = np.linspace(0, len(blocks), count + 1).astype(int).tolist()
+        with ThreadPoolExecutor(count) as pool:
+            made = list(pool.map(lambda part: entries(blocks[part[0] : part[1]]), pairwise(bounds)))
+    whole = [one for one in made if one is not None]
+    return _best_entries(np.concatenate(whole, 1), k) if len(whole) == len(made) else None
+
+
+def _exact_entries(search: Any, queries: Floats, shards: Sequence[tuple[int, Shard]]) -> Keys:
+    """Exact scores and numbers of what may be among the best, Q x M; 0 where there is nothing."""
     numbers = search.best()
     scores = _scores(queries, numbers, shards)
     others = search.others(scores.min(1))
     scores = np.concatenate([scores, _scores(queries, others, shards)], 1)
     numbers = np.concatenate([numbers, others], 1)
-    entries = np.where(numbers < 0, np.uint64(0), heap.keys_of(scores, np.maximum(numbers, 0)))
+    return np.where(numbers < 0, np.uint64(0), heap.keys_of(scores, np.maximum(numbers, 0)))
+
+
+def _best_entries(entries: Keys, k: int) -> Ranked:
     entries = np.sort(np.partition(entries, -k, axis=1)[:, -k:], axis=1)[:, ::-1]
-    ranked = Ranked.nothing(len(queries), k)
+    ranked = Ranked.nothing(len(entries), k)
     there = entries > 0
     ranked.scores[there], ranked.numbers[there] = (
         heap.scores_of(entries[there]),
@@ -388,6 +442,10 @@ def _search(
     shares = [
         slice(a, b) for a, b in pairwise(bounds)
     ]  # whole rows lie together, so loops over them are quick
+    if len(shares) == 1:  # a thread would take longer to start than a small search
+        for tile in _tiles(queries, shards, keep):
+            _scan(tile, queries, best, shares[0])
+        return best.ranked()
     with ThreadPoolExecutor(len(shares)) as pool:
         for tile in _tiles(queries, shards, keep):
             list(pool.map(partial(_scan, tile, queries, best), shares))
