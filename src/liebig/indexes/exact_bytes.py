@@ -236,7 +236,7 @@ def keep_blocks(shards: Sequence[Shard]) -> list[KeptBlock]:
     blocks: list[KeptBlock] = []
     for number, (first, shard) in enumerate(zip(starts(shards), shards)):
         for start in range(0, len(shard), KEPT):
-            values = shard.vectors[start : start + KEPT].decode()
+            values = _whole_lanes(shard.vectors[start : start + KEPT].decode())
             block = Int8Block.empty(values.shape[1], len(values))
             one = _ints(1, values.shape[1] // 4)
             round_vectors(read_only(values), one.view(np.uint8), one[0], block)
@@ -248,6 +248,7 @@ class Search:
     """The numbers of all vectors that can be among the k best of some queries, found block by block."""
 
     def __init__(self, queries: Floats, k: int) -> None:
+        queries = _whole_lanes(queries)
         count, width = queries.shape
         rows = -(-count // ROWS) * ROWS
         self._words, self._scales, errors = _ints(rows, width // 4), _floats(rows), np.zeros(count, F)
@@ -269,6 +270,7 @@ class Search:
         `largest` is no less than their largest norm, `off` is the error of exact scores themselves; `each` calls a
         function with the shares of the queries, which begin with whole tiles.
         """
+        values = _whole_lanes(values)
         round_vectors(read_only(values), self._one.view(np.uint8), self._one[0], self._block)
         return all(each(lambda part: self.scan(part, first, self._block, len(values), largest, off, live)))
 
@@ -303,6 +305,12 @@ class Search:
         columns = np.arange(len(queries)) - np.repeat(np.cumsum(counts) - counts, counts)
         numbers[queries, columns] = heap.numbers_of(entries[queries, places])
         return numbers
+
+
+def _whole_lanes(x_ND: Floats) -> Floats:
+    """Rows of whole vectors: with as many 0 behind them, which change no product."""
+    missing = -x_ND.shape[1] % LANES
+    return np.pad(x_ND, ((0, 0), (0, missing))) if missing else x_ND
 
 
 def _ints(*shape: int) -> Ints:

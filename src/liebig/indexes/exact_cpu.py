@@ -246,9 +246,8 @@ def search(
 
 
 def _in_bytes(queries: Floats, vectors: int) -> bool:
-    """Whether rough scores in int8 are possible, and pay: there are many, of queries as wide as whole vectors."""
-    pays = len(queries) >= MANY and len(queries) * vectors >= SCORES and queries.shape[1] % 16 == 0
-    return pays and bool(byte_products())
+    """Whether rough scores in int8 are possible, and pay: there are many."""
+    return len(queries) >= MANY and len(queries) * vectors >= SCORES and bool(byte_products())
 
 
 def _search_bytes(
@@ -279,8 +278,7 @@ def _search_bytes(
 
 def _keeps_bytes(shards: Sequence[Shard], width: int) -> bool:
     """Whether all vectors fit in memory as int8, and the processor multiplies those quickly."""
-    fit = width * sum(map(len, shards)) <= KEPT_INT8 and width % 16 == 0
-    return fit and bool(byte_products())
+    return width * sum(map(len, shards)) <= KEPT_INT8 and bool(byte_products())
 
 
 def _search_kept(
