@@ -362,8 +362,24 @@ def test_vectors_kept_in_int8_for_few_queries_change_nothing(tmp_path, kind, thr
         assert np.array_equal(ranked.numbers, plain.numbers)
         assert np.array_equal(ranked.scores, plain.scores)
     assert len(index._kept) == 1 + 3 + 2
+    assert not exact.keeps_bytes(parts, 1 << 31, searches=100), "more than may be kept"
     best = int(plain.numbers[0, 0])
     index.delete([index.id(best)])
     assert best not in index.search(queries, 40).numbers
     index.add(["new"], queries[:1] * 100)
     assert index.id(int(index.search(queries[:1], 1).numbers[0, 0])) == "new"
+
+
+def test_vectors_beyond_a_cache_are_kept_in_int8_once_many_questions_came(tmp_path, monkeypatch):
+    pytest.importorskip("numba")
+    monkeypatch.setattr(exact, "byte_products", lambda: "any")
+    monkeypatch.setattr(exact, "CACHED", 1000)
+    index = ExactIndex("fp16", 48, shards(tmp_path, vectors(300), "fp16", [300]))
+    questions = vectors(20, seed=2)
+    plain = index.search(questions, 5)
+    assert index._kept is None, "many at once"
+    for number, question in enumerate(questions):
+        assert (index._kept is not None) == (number >= exact.WARM)
+        ranked = index.search(question[None], 5)
+        assert np.array_equal(ranked.numbers[0], plain.numbers[number])
+        assert np.array_equal(ranked.scores[0], plain.scores[number])

@@ -58,8 +58,7 @@ from liebig.formats.documents import document_lines
 from liebig.formats.ledger import FILES, SKIPPED, summary_lines
 from liebig.formats.output import write_lines
 from liebig.model.cross_encoder import CrossEncoder, read_files, reranker_folder
-from liebig.model.encoder import Encoder
-from liebig.model.folder import encoder_folder
+from liebig.model.folder import encoder_folder, text_reader
 from liebig.model.loading import check_folder
 from liebig.model.onnx_graph import WRITERS, is_export, needs
 from liebig.model.settings import ModelSettings
@@ -337,7 +336,7 @@ def unread_lines(out: Path) -> list[str]:
 
 def passage_length(model: Path) -> int:
     """Tokens of a passage that a model can read whole."""
-    return max(8, min(LENGTH, Encoder.load(model).max_length - ROOM))
+    return max(8, min(LENGTH, text_reader(model).max_length - ROOM))
 
 
 def sentence_language(language: str) -> str | None:

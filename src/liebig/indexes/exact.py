@@ -39,6 +39,7 @@ from liebig.vectors.ranked import Ranked
 if TYPE_CHECKING:
     from liebig.indexes.exact_bytes import KeptBlock
 
+FEW = 8  # queries of a search that rounding all vectors would take longer than
 MOST_SHARDS = 32  # more small ones are noticeably slower to search than one large one
 
 
@@ -71,6 +72,7 @@ class ExactIndex(Index):
         self.shards: list[Shard] = list(shards)
         self._gpu: Any = None
         self._kept: list[KeptBlock] | None = None
+        self._searches = 0  # by few queries
         self._firsts: list[int] = []  # of the shards, which only ever grow in number; asked for every hit
 
     @classmethod
@@ -111,7 +113,10 @@ class ExactIndex(Index):
 
     def search(self, queries: Floats, k: int) -> Ranked:
         if self.device is None or self.device == "cpu":
-            return exact_cpu.search(queries, self.shards, k, threads=self.threads, kept=self._blocks)
+            self._searches += len(queries) <= FEW
+            keeps = exact_cpu.keeps_bytes(self.shards, self.width, self._searches)
+            kept = self._blocks if keeps and len(queries) <= FEW else None
+            return exact_cpu.search(queries, self.shards, k, threads=self.threads, kept=kept)
         from liebig.indexes.exact_gpu import Resident
 
         exact_cpu.check(queries, self.shards)

@@ -212,6 +212,10 @@ SCORES = 1 << 25  # from which on int8 pays, though it has to be compiled once
 QUERIES, ROWS = 1024, 65536  # the most queries and vectors of a tile
 KEPT = 1 << 27  # bytes of all vectors up to which they are kept as float32, whatever they are stored as
 KEPT_INT8 = 1 << 31  # and as int8, beyond that
+CACHED, WARM = (
+    1 << 23,
+    16,
+)  # bytes of float32 that a cache holds, and searches after which int8 is made of more
 GATHERED = 8192  # vectors copied together where only some are searched
 
 
@@ -239,7 +243,7 @@ def search(
         some, ranked = queries[i : i + QUERIES], None
         if _in_bytes(some, sum(len(shard) for _, shard in numbered)):
             ranked = _search_bytes(some, numbered, k, threads or cores())
-        elif kept is not None and parts is None and not keep and _keeps_bytes(shards, queries.shape[1]):
+        elif kept is not None and parts is None:
             ranked = _search_kept(some, numbered, kept(), k, threads or cores())
         found.append(ranked or _search(some, numbered, k, threads or cores(), keep))
     return stack(found) if found else Ranked.nothing(0, k)
@@ -276,9 +280,14 @@ def _search_bytes(
     return _best_entries(_exact_entries(search, queries, shards), k)
 
 
-def _keeps_bytes(shards: Sequence[Shard], width: int) -> bool:
-    """Whether all vectors fit in memory as int8, and the processor multiplies those quickly."""
-    return width * sum(map(len, shards)) <= KEPT_INT8 and bool(byte_products())
+def keeps_bytes(shards: Sequence[Shard], width: int, searches: int) -> bool:
+    """Whether to keep all vectors in int8: they fit, the processor is quick with them, and rounding them pays.
+
+    It does where float32 would be decoded for every search, and where many `searches` by few queries came before.
+    """
+    numbers = width * sum(map(len, shards))
+    pays = 4 * numbers > KEPT or (4 * numbers > CACHED and searches >= WARM)
+    return pays and numbers <= KEPT_INT8 and bool(byte_products())
 
 
 def _search_kept(
