@@ -172,7 +172,8 @@ def asked_of(
     of_asked = judge.spread(choice.encoder)
     judge.scales = {choice.encoder: retriever.current.description.spread}  # as it is served
     systems = [SystemChoice(system="bm25"), *(SystemChoice(e, "dense") for e in judge.encoders)]
-    systems += [BASELINE, *(hybrid.as_deployed for hybrid in judge.hybrids)]
+    systems += [BASELINE, choice, *(SystemChoice(e).as_deployed for e in judge.encoders)]
+    systems += [SystemChoice(e, sentences=True).as_deployed for e in judge.encoders if e in judge.sentences]
     values = {system.name: judge.values(system) for system in systems}
     base = judge.values(BASELINE)
     np.savez_compressed(file, chosen=chosen, **values)
@@ -184,9 +185,10 @@ def asked_of(
         "spread": retriever.current.description.spread, "spread_of_asked": of_asked,
         "systems": {n: round(float(v.mean()), 4) for n, v in values.items()},
         "compared": [
-            {"system": name, "taken": decided["taken"], "predicted": decided["difference"],
-             "true": asdict(judge.difference(values[name], values[BASELINE.name], judge.every))}
-            for name, decided in result.checks["decided"].items()
+            {"system": row["name"], "predicted": row["difference"], "expected": row["expected"],
+             "true": asdict(judge.difference(values[row["name"]], base))}
+            for row in result.checks["rows"]
+            if "expected" in row and row["name"] in values
         ],
     }  # fmt: skip
 

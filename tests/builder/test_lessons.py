@@ -297,7 +297,7 @@ def test_a_start_that_retrieves_takes_part_in_the_rankings_and_encodes_the_passa
     lines = build_with_a_teacher(
         home,
         tmp_path,
-        lambda self, numbers: judging.SystemChoice(judging.START),
+        lambda decision: judging.BASELINE.as_deployed,
         is_fair=lambda dense, words: True,
     )
     folder = tmp_path / "retriever"
@@ -365,14 +365,19 @@ def build_with_a_teacher(home, out, choose, **checks):
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"FEWEST": 2, **checks}.items():
             patch.setattr(check, name, value)
-        patch.setattr(judging.SystemJudge, "choose", choose)
+        patch.setattr(judging.Decision, "choice", property(choose))
         build(config, out / "retriever", lines.append)
     return lines
 
 
-def asymmetric_if_asked(judge, numbers):
+def asymmetric_if_asked(decision):
     """The check of the start, before training, asks nothing else."""
-    return judging.SystemChoice(judging.ASYMMETRIC if judging.ASYMMETRIC in judge.encoders else judging.START)
+    encoder = (
+        judging.ASYMMETRIC
+        if judging.ASYMMETRIC in {one.encoder for one in decision.choices}
+        else judging.START
+    )
+    return judging.SystemChoice(encoder).as_deployed
 
 
 def write_source(folder, topics):
@@ -490,7 +495,7 @@ def test_a_teacher_is_shown_and_never_chosen():
     hits = {"bm25": wrong, judging.START: wrong, judging.TEACHER: right}
     for display_only, encoder in (((), judging.TEACHER), ((judging.TEACHER,), judging.START)):
         judge = judging.SystemJudge(asked, dict(hits), frozenset(display_only))
-        assert judge.choose(judge.every).encoder == encoder
+        assert judging.decided([judge]).choice.encoder == encoder
 
 
 @pytest.mark.parametrize("texts", [("cat", "dog", "fish"), ("???", "!!!", "...")])

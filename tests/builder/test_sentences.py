@@ -23,13 +23,13 @@ from liebig.search.systems import SENTENCE_SHARE, open_system, weighted_by
 from liebig.stages.encode import EncodeConfig, TextItem, sentence_items
 from tests.worlds.books import TOPICS, write_documents
 
-CHOICE = SystemChoice(weight=judging.BESIDE_SENTENCES, sentences=True)
+CHOICE = SystemChoice(sentences=True).as_deployed
 
 
 @pytest.fixture
 def chosen(made, tmp_path, monkeypatch):
     """A retriever whose check has chosen sentences."""
-    monkeypatch.setattr(judging.SystemJudge, "choose", lambda self, numbers: CHOICE)
+    monkeypatch.setattr(judging.Decision, "choice", property(lambda decision: CHOICE))
     monkeypatch.setattr(check, "undecided", lambda config: {**UNDECIDED})
     source = write_documents(tmp_path / "source", TOPICS[:5])
     made(source, tmp_path / "out")
@@ -62,10 +62,10 @@ def test_a_hybrid_has_sentences_as_its_third_part(chosen):
     answer = generation.systems()["hybrid"].answer([Query("", "origin of the comet")], 5)
     assert list(answer.parts) == ["bm25", "dense", "sentences"]
     lists = [hits[0] for hits in answer.parts.values()]
-    expected = weighted_by(judging.BESIDE_SENTENCES, "minmax", SENTENCE_SHARE)(lists)[:5]
+    expected = weighted_by(CHOICE.weight, CHOICE.norm, SENTENCE_SHARE, read(out).spread)(lists)[:5]
     assert answer.hits[0] == expected
     assert sum(
-        weighted_by(judging.BESIDE_SENTENCES, "minmax", SENTENCE_SHARE).keywords["weights"]
+        weighted_by(CHOICE.weight, CHOICE.norm, SENTENCE_SHARE, read(out).spread).keywords["weights"]
     ) == pytest.approx(1)
     assert all("#" not in id for id, _ in lists[2]), "sentences answer with their passages"
     hits = retriever.search("origin of the comet", 3)

@@ -8,7 +8,7 @@ import pytest
 from liebig import encoders
 from liebig.base import workspace
 from liebig.base.errors import DataError
-from liebig.builder import check, judge as judging, question_training, user_questions
+from liebig.builder import check, judge as judging, question_training, signs, user_questions
 from liebig.builder.questions import Question, folds, read as read_questions
 from liebig.cli import main
 from liebig.collection import Collection
@@ -116,10 +116,10 @@ def test_judged_questions_decide_and_others_wait_for_labels(made, tmp_path):
         more.write('{"question": "is it here?"}\n{"question": "or there?", "relevant": ["nowhere.md"]}\n')
     lines = made(source, tmp_path / "out", questions=str(file))
     checks = check.read(tmp_path / "out" / read(tmp_path / "out").checks)
-    assert checks["questions"] == {"yours": 30}
+    assert checks["questions"]["yours"] == 30
     kept = {q.kind for q in read_questions(tmp_path / "out" / read(tmp_path / "out").checks)}
     assert kept > {"yours"}  # made-up ones too, for the unit of scores
-    assert "Your 30 questions; nDCG@10:" in lines
+    assert any(line.endswith("30 by yours; nDCG@10 by your questions:") for line in lines)
     assert any("1 of the judged ids are not in the corpus" in line and "line 32" in line for line in lines)
     assert any("Your questions without a relevant passage: 2." in line for line in lines)
     asked = {q.text: q.passages for q in read_questions(tmp_path / "out/work/given")}
@@ -141,15 +141,16 @@ def test_more_questions_encode_no_passage_again(made, tmp_path):
     assert {path.parent.name for path in before} == {"pool-start", "vectors-start"}
     for count in (24, 30):
         made(source, out, questions=str(write_questions(tmp_path / f"{count}.jsonl", source, count)))
-        assert check.read(out / read(out).checks)["questions"] == {"yours": count}
+        assert check.read(out / read(out).checks)["questions"]["yours"] == count
         assert encoded() == before
 
 
-def test_few_judged_questions_do_not_decide(made, tmp_path):
-    source = write_documents(tmp_path / "source")
-    lines = made(source, tmp_path / "out", questions=str(write_questions(tmp_path / "q.jsonl", source, 5)))
-    assert any("Your questions with a relevant passage: 5; 20 are needed" in line for line in lines)
-    assert any("Known-item questions from the corpus" in line for line in lines)
+def test_few_judged_questions_are_asked_beside_those_made_from_the_documents(made, tmp_path):
+    source, out = write_documents(tmp_path / "source"), tmp_path / "out"
+    made(source, out, questions=str(write_questions(tmp_path / "q.jsonl", source, 5)))
+    asked = check.read(out / read(out).checks)["questions"]
+    assert asked.pop("yours") == 5
+    assert asked, "kinds of questions made from the documents"
 
 
 def test_a_file_without_any_passage_of_the_corpus_is_refused_by_the_command(
@@ -224,6 +225,7 @@ def test_questions_train_the_bundled_encoder_without_training_on_the_documents(
     for name, value in (("EPOCHS", 1), ("PARTS", 2), ("TRAINABLE", 20)):
         monkeypatch.setattr(question_training, name, value)
     monkeypatch.setattr(encoders, "folder", lambda: small_model)
+    monkeypatch.setattr(signs, "UNREADABLE", 1.0)  # its vocabulary is tiny
     source, out = write_documents(tmp_path / "source"), tmp_path / "out"
     file = write_questions(tmp_path / "q.jsonl", source, 24)
     made(source, out, questions=str(file), model=None, minutes=None)

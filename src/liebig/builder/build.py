@@ -43,12 +43,13 @@ from liebig.base.records import Document
 from liebig.base.workspace import Folder
 from liebig.builder import check, user_questions
 from liebig.builder.build_config import BuildConfig
-from liebig.builder.check import CheckConfig
+from liebig.builder.check import CheckConfig, MadeConfig
 from liebig.builder.judge import START, TEACHER, SystemChoice
 from liebig.builder.lessons import learn_from_teacher
 from liebig.builder.question_training import train_on_questions
 from liebig.builder.questions import STAGE as QUESTIONS, QuestionsConfig
 from liebig.builder.runner import Builder, encode_passages, encode_sentences, index_sentences, index_vectors
+from liebig.builder.signs import signs_of
 from liebig.builder.spread import STAGE as SPREAD, SpreadConfig
 from liebig.builder.steps import Candidate, Exam, IndexedCorpus
 from liebig.builder.training import may_train, train_on_documents
@@ -192,9 +193,13 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
         builder.whole = whole
         corpus = _index_words(builder, config)
         reranker = _copy_reranker(builder, config)
-        exam = _set_exam(builder, config, corpus)
+        if not corpus.signs.readable and config.model is None:
+            return _words_only(builder, config, corpus, reranker)
+        exam = set_exam(builder, config, corpus)
         candidates = _candidates(builder, config, corpus, exam)
-        checked, chosen = _check(builder, config, corpus, exam, candidates, reranker)
+        checked, chosen = compare_systems(
+            builder, config, corpus, exam, candidates, reranker, bundled=config.model is None
+        )
         checks = check.read(checked)
         choice = SystemChoice(**checks["choice"])
         whole.begin("vectors")
@@ -204,18 +209,40 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
         sentences = None
         if choice.sentences:
             sentences = index_sentences(builder, corpus.collection, model, chosen.vectors)
-    now = RetrieverDescription(
-        generation=builder.generation + 1,
-        system=choice.system,
+    now = replace(
+        _described(builder, config, corpus, reranker, choice.system, model, checked),
         weight=choice.weight,
         norm=choice.norm,
         spread=checks["spread"],
-        collection=corpus.collection.name,
-        bm25=corpus.bm25.name,
         index=index.name,
         sentences=None if sentences is None else sentences.name,
-        model=model.name,
         query=None if query is None else query.name,
+    )
+    description.replace(out, builder.before, now)
+    trained = out / WORK / ("trained" if config.teacher is None else "taught")
+    short = warnings_of(trained) if config.limit > 0 and trained.is_dir() else []
+    advice = [encoders.ADVICE] if config.model is None and config.teacher is None else []
+    for line in ["", *check.sentences(checks), *short, *advice]:
+        say(line)
+    return BuildResult(out, choice.system, checks)
+
+
+def _described(
+    builder: Builder,
+    config: BuildConfig,
+    corpus: IndexedCorpus,
+    reranker: Path | None,
+    system: description.SystemName,
+    model: Path,
+    checked: Path,
+) -> RetrieverDescription:
+    """What every retriever's folder has: passages, their words, a model that cuts them, and a check."""
+    return RetrieverDescription(
+        generation=builder.generation + 1,
+        system=system,
+        collection=corpus.collection.name,
+        bm25=corpus.bm25.name,
+        model=model.name,
         checks=checked.name,
         reranker=None if reranker is None else reranker.name,
         depth=config.depth,
@@ -225,13 +252,22 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
             "format": config.format,
         },
     )
-    description.replace(out, builder.before, now)
-    trained = out / WORK / ("trained" if config.teacher is None else "taught")
-    short = warnings_of(trained) if config.limit > 0 and trained.is_dir() else []
-    advice = [encoders.ADVICE] if config.model is None and config.teacher is None else []
-    for line in ["", *check.sentences(checks), *short, *advice, *unread_lines(out)]:
-        say(line)
-    return BuildResult(out, choice.system, checks)
+
+
+def _words_only(
+    builder: Builder, config: BuildConfig, corpus: IndexedCorpus, reranker: Path | None
+) -> BuildResult:
+    """A folder that searches by words, because the encoder cannot read the corpus: nothing is encoded."""
+    builder.whole.drop("questions", "train", "own", "check", "vectors")
+    model = builder.part("model", MODEL, ModelConfig(model=config.start))
+    unread = check.UnreadConfig(model=config.start, unread=corpus.signs.unread)
+    checked = builder.part("checks", check.UNREAD, unread)
+    now = _described(builder, config, corpus, reranker, "bm25", model, checked)
+    description.replace(builder.out, builder.before, now)
+    checks = check.read(checked)
+    for line in ["", *check.sentences(checks), *unread_lines(builder.out)]:
+        builder.say(line)
+    return BuildResult(builder.out, "bm25", checks)
 
 
 def _refuse(config: BuildConfig) -> None:
@@ -350,7 +386,8 @@ def _index_words(builder: Builder, config: BuildConfig) -> IndexedCorpus:
     collection = read_collection(builder, config, config.start)
     builder.whole.begin("bm25")
     bm25 = builder.part("bm25", BM25, BM25Config(collection=collection, language=config.language))
-    corpus = IndexedCorpus(collection, Collection(collection).count("passages"), bm25)
+    signs = signs_of(collection, config.start)
+    corpus = IndexedCorpus(collection, Collection(collection).count("passages"), signs, bm25)
     builder.by_sentences = corpus.by_sentences
     return corpus
 
@@ -364,7 +401,7 @@ def _copy_reranker(builder: Builder, config: BuildConfig) -> Path | None:
     return builder.part("reranker", RERANKER, RerankerConfig(model=model, int8=config.rerank_int8))
 
 
-def _set_exam(builder: Builder, config: BuildConfig, corpus: IndexedCorpus) -> Exam:
+def set_exam(builder: Builder, config: BuildConfig, corpus: IndexedCorpus) -> Exam:
     """Questions made from the corpus, or the user's own where there are enough to decide, and their pool."""
     builder.whole.begin("questions")
     made = builder.work(
@@ -385,25 +422,33 @@ def _set_exam(builder: Builder, config: BuildConfig, corpus: IndexedCorpus) -> E
         notes, count = user_questions.notes_of(given)
         for note in notes:
             builder.say(note)
-        if count >= user_questions.FEWEST:
+        if count:
             # Where they are asked of all passages, the pool is encoded once, however the questions change.
             everything = Collection(given).count("passages") == corpus.passages
             questions, pool, judged = given, corpus.collection if everything else given, count
-    bm25 = builder.work("pool-bm25", BM25, BM25Config(collection=pool, language=config.language))
-    return Exam(questions, made, judged, pool, bm25)
+    bm25 = made_bm25 = builder.work("pool-bm25", BM25, BM25Config(collection=made, language=config.language))
+    if judged:
+        bm25 = builder.work("given-bm25", BM25, BM25Config(collection=pool, language=config.language))
+    return Exam(questions, made, judged, pool, bm25, made_bm25)
+
+
+def start_of(
+    builder: Builder, config: BuildConfig, corpus: IndexedCorpus, exam: Exam, vectors: Path | None = None
+) -> Candidate:
+    """The encoder before training and its vectors of the pools; `vectors` are those of all passages, if known."""
+    made = encode_passages(builder, "pool-start", exam.made, config.start)
+    if not exam.judged:
+        return Candidate(START, config.start, made, vectors=vectors)
+    if exam.pool == corpus.collection:  # encoded once, also if an earlier build has done it
+        whole = vectors or encode_passages(builder, "vectors-start", exam.pool, config.start)
+        return Candidate(START, config.start, whole, vectors=whole, made=made)
+    pool = encode_passages(builder, "given-start", exam.pool, config.start)
+    return Candidate(START, config.start, pool, vectors=vectors, made=made)
 
 
 def _candidates(builder: Builder, config: BuildConfig, corpus: IndexedCorpus, exam: Exam) -> list[Candidate]:
     """The encoders that are compared: the start, and what training makes of it."""
-    whole = exam.pool == corpus.collection  # encoded once, also if an earlier build has done it
-    pool = encode_passages(builder, "vectors-start" if whole else "pool-start", exam.pool, config.start)
-    start = Candidate(
-        START,
-        config.start,
-        pool,
-        vectors=pool if whole else None,
-        accept_unless_harmful=config.model is None,  # with other encoders nothing was measured
-    )
+    start = start_of(builder, config, corpus, exam)
     _expect(builder, config, corpus, exam, start)
     if may_train(config):
         builder.whole.begin("train")
@@ -420,13 +465,15 @@ def _candidates(builder: Builder, config: BuildConfig, corpus: IndexedCorpus, ex
     return candidates
 
 
-def _check(
+def compare_systems(
     builder: Builder,
     config: BuildConfig,
     corpus: IndexedCorpus,
     exam: Exam,
     candidates: Sequence[Candidate],
     reranker: Path | None,
+    *,
+    bundled: bool,
 ) -> tuple[Path, Candidate]:
     """The folder of the check, and the encoder that it chose.
 
@@ -436,32 +483,49 @@ def _check(
     builder.whole.begin("check")
     known = {candidate.name: candidate for candidate in candidates}
     start = known[START]
-    if not exam.judged:
+    if not exam.judged and start.vectors is None:
         whole = encode_passages(builder, "vectors-start", corpus.collection, start.model)
         start = known[START] = replace(start, vectors=whole)
     asked_of = start.pool if exam.judged else start.vectors
     assert asked_of is not None, "the start has encoded the pool or all passages"
-    scale = SpreadConfig(questions=exam.questions, made=exam.beside, index=asked_of, model=start.model)
+    made = exam.made if exam.judged else None
+    scale = SpreadConfig(questions=exam.questions, made=made, index=asked_of, model=start.model)
     pools = {name: one.pool for name, one in known.items() if one.pool is not None}
-    sentences = {}
-    for name in pools if corpus.by_sentences else ():
-        owner = name if known[name].query is None else TEACHER  # whose passages a student's questions search
-        stage = f"pool-{owner}-sentences"
-        sentences[name] = encode_sentences(builder, stage, exam.pool, known[name].model)
+    both = {name: one.made for name, one in known.items() if one.made is not None}
+
+    def sentences_of(pool: Path, names: Iterable[str], prefix: str) -> dict[str, Path]:
+        vectors = {}
+        for name in names if corpus.by_sentences else ():
+            # A student's questions search the teacher's passages.
+            owner = name if known[name].query is None else TEACHER
+            vectors[name] = encode_sentences(builder, f"{prefix}-{owner}-sentences", pool, known[name].model)
+        return vectors
+
     checked = builder.part(
         "checks",
         check.STAGE,
         CheckConfig(
             questions=exam.questions,
-            made=exam.beside,
+            made=None
+            if made is None
+            else MadeConfig(
+                questions=made,
+                bm25=exam.made_bm25,
+                encoders=both,
+                sentences=sentences_of(made, both, "pool"),
+            ),
             bm25=exam.bm25,
             encoders=pools,
-            query_models={name: one.query for name, one in known.items() if one.query is not None},
+            query_models={
+                START: start.model,  # whichever folder its vectors lie in
+                **{name: one.query for name, one in known.items() if one.query is not None},
+            },
             display_only=tuple(name for name, one in known.items() if one.display_only),
-            sentences=sentences,
+            sentences=sentences_of(exam.pool, pools, "given" if exam.judged else "pool"),
             parts={name: one.parts for name, one in known.items() if one.parts},
             sentence_parts={name: one.sentence_parts for name, one in known.items() if one.sentence_parts},
-            accept_unless_harmful=tuple(name for name, one in known.items() if one.accept_unless_harmful),
+            bundled=bundled,
+            signs=corpus.signs.of_rule,
             spread=builder.work("spread", SPREAD, scale),
             reranker=reranker,
             depth=RERANKED if reranker is None else config.depth,

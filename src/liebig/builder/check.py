@@ -1,9 +1,10 @@
-"""The check of a build: every system answers the questions, one is chosen (`judge.py`), and the result is put in words.
+"""The check of a build: systems answer questions (`judge.py`), one is chosen (`decide.py`), and both are put in words.
 
-`write_check` is the stage: it loads each model once, lets BM25, the encoders, their sentences and the reranker answer
-the questions of the pool, and writes `checks.json`: the choice, a row for each system with its interval, its difference
-to the baseline, its speed and its value by kind of question, and the reasons; the questions are kept beside it.
-`sentences` is the same for people.
+`write_check` is the stage: it loads each model once and lets BM25, the encoders, their sentences and the reranker
+answer the questions that were made from the corpus, and a user's own where there are any, each over their pool. It
+writes `checks.json`: the choice, a row for each system with what it had on the questions, its expected gain over the
+plain hybrid and the probability of one, its speed, and the reasons; the questions are kept beside it. `sentences` is
+the same for people.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ from liebig.builder.judge import (
     MEASURE,
     START,
     TRAINED,
+    Decision,
     Difference,
     Reranking,
     SystemChoice,
     SystemJudge,
     Values,
+    decided,
 )
 from liebig.builder.questions import OWN, QUESTIONS, Question, kinds, read as read_questions
 from liebig.collection import Collection
@@ -51,18 +54,26 @@ from liebig.search.systems import (
 )
 
 CHECKS, SPREAD = "checks.json", "spread.json"
-FUSED = "both fused as they would answer"
 CASES = 3  # questions shown that are won and lost
 FEWEST = 10  # with fewer questions of a kind, systems cannot be told apart by it
 FAIR = 0.5  # share of BM25's value that an encoder reaches alone if it is a retriever already
+
+
+class MadeConfig(Config):
+    """Questions made from the corpus, and what answers them."""
+
+    questions: InputPath = Field(description="Folder written by the questions stage.")
+    bm25: InputPath = Field(description="BM25 index of the pool.")
+    encoders: dict[str, InputPath] = Field(description="Vectors of the pool by encoder.")
+    sentences: dict[str, InputPath] = Field({}, description="Vectors of the pool's sentences by encoder.")
 
 
 class CheckConfig(Config):
     """Which encoder and which system answer the questions best."""
 
     questions: InputPath = Field(description="Folder written by the questions stage.")
-    made: InputPath | None = Field(
-        None, description="Folder of questions made from the corpus that are kept beside a user's own."
+    made: MadeConfig | None = Field(
+        None, description="Questions made from the corpus that are asked beside a user's own."
     )
     bm25: InputPath = Field(description="BM25 index of the pool.")
     encoders: dict[str, InputPath] = Field(
@@ -80,10 +91,10 @@ class CheckConfig(Config):
     sentence_parts: dict[str, tuple[InputPath, ...]] = Field(
         {}, description="Vectors of the pool's sentences by the same."
     )
-    accept_unless_harmful: tuple[str, ...] = Field(
-        (),
-        description="Encoders that gained on people's questions elsewhere; the best is last.",
+    bundled: bool = Field(
+        True, description="The encoder before training is the bundled one, with which the rule was fitted."
     )
+    signs: dict[str, float] = Field({}, description="What the corpus looks like, by the names of signs.")
     spread: InputPath | None = Field(
         None,
         description="Folder of the score scale of the encoder before training [default: that of the pool].",
@@ -99,40 +110,54 @@ def is_fair(dense: float, words: float) -> bool:
 
 def write_check(config: CheckConfig, folder: Folder) -> None:
     """Ask the questions, choose, and write the result to `checks.json`."""
-    questions = enough(read_questions(config.questions))
+    encoded = EncodedOnce()
+    main = _judge(config, encoded, config.questions, config.bm25, config.encoders, config.sentences)
+    if main.questions:
+        for name, paths in config.parts.items():
+            main.ask_parts(name, [encoded.system(path) for path in paths])
+        for name, paths in config.sentence_parts.items():
+            main.ask_sentence_parts(name, [encoded.system(path, name=SENTENCES) for path in paths])
+        if config.reranker is not None:
+            score = scorer([CrossEncoder.load(config.reranker, device="cpu")])  # where it will run
+            main.rerank_with(Reranking(score, Collection(config.questions).passage, config.depth))
+    judges = [main]
+    if config.made is not None:
+        made = config.made
+        judges.insert(0, _judge(config, encoded, made.questions, made.bm25, made.encoders, made.sentences))
+    # The unit of scores is measured with them (`spread.py`), by updates too, where the work folder was deleted.
+    paths = [config.questions, *([] if config.made is None else [config.made.questions])]
+    kept = [question for path in paths for question in read_questions(path)]
+    write_lines(folder.path / QUESTIONS, (json_line(asdict(question)) for question in kept))
+    judges = [judge for judge in judges if judge.questions]
+    if not judges:
+        folder.write_json(CHECKS, undecided(config))
+        return
+    checks = judged(judges, config.bundled, config.signs)
+    examples = cases(judges[-1], SystemChoice(**checks["choice"]), Collection(config.questions).passage)
+    folder.write_json(CHECKS, {**checks, "cases": examples})
+
+
+def _judge(
+    config: CheckConfig,
+    encoded: EncodedOnce,
+    questions: Path,
+    bm25: Path,
+    encoders: Mapping[str, Path],
+    sentences: Mapping[str, Path],
+) -> SystemJudge:
+    """The questions of a folder, answered by BM25, the encoders and their sentences."""
     judge = SystemJudge(
-        questions,
+        enough(read_questions(questions)),
         display_only=frozenset(config.display_only),
-        accept_unless_harmful=config.accept_unless_harmful,
         scales={} if config.spread is None else {START: read_spread(config.spread)},
     )
     if judge.questions:
-        judge.ask("bm25", open_system(config.bm25))
-        encoded = EncodedOnce()
-        for name, path in config.encoders.items():
+        judge.ask("bm25", open_system(bm25))
+        for name, path in encoders.items():
             judge.ask(name, encoded.system(path, config.query_models.get(name)))
-        for name, path in config.sentences.items():
+        for name, path in sentences.items():
             judge.ask_sentences(name, encoded.system(path, config.query_models.get(name), SENTENCES))
-        for name, paths in config.parts.items():
-            judge.ask_parts(name, [encoded.system(path) for path in paths])
-        for name, paths in config.sentence_parts.items():
-            judge.ask_sentence_parts(name, [encoded.system(path, name=SENTENCES) for path in paths])
-        if config.reranker is not None:
-            score = scorer([CrossEncoder.load(config.reranker, device="cpu")])  # where it will run
-            judge.rerank_with(Reranking(score, Collection(config.questions).passage, config.depth))
-    # The unit of scores is measured with them (`spread.py`), by updates too, where the work folder was deleted.
-    kept = [
-        question
-        for path in filter(None, (config.questions, config.made))
-        for question in read_questions(path)
-    ]
-    write_lines(folder.path / QUESTIONS, (json_line(asdict(question)) for question in kept))
-    if not judge.questions:
-        folder.write_json(CHECKS, undecided(config))
-        return
-    checks = judged(judge)
-    examples = cases(judge, SystemChoice(**checks["choice"]), Collection(config.questions).passage)
-    folder.write_json(CHECKS, {**checks, "cases": examples})
+    return judge
 
 
 class EncodedOnce:
@@ -151,9 +176,9 @@ class EncodedOnce:
 
 
 def enough(questions: Sequence[Question]) -> list[Question]:
-    """The questions of the kinds that have FEWEST or more."""
+    """A user's own questions, and those of the kinds that have FEWEST or more."""
     counts = kinds(questions)
-    return [question for question in questions if counts[question.kind] >= FEWEST]
+    return [question for question in questions if question.kind == OWN or counts[question.kind] >= FEWEST]
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -180,49 +205,113 @@ def undecided(config: CheckConfig) -> dict[str, Any]:
     }
 
 
-def judged(judge: SystemJudge) -> dict[str, Any]:
-    """The choice, what it is worth, and what every system is worth beside it."""
-    every = judge.every
-    choice = judge.choose(every)
+class UnreadConfig(Config):
+    """An encoder that cannot read the corpus."""
+
+    model: InputPath = Field(description="The encoder.")
+    unread: float = Field(ge=0, le=1, description="Share of the corpus' pieces that it cannot read.")
+
+
+def write_unread(config: UnreadConfig, folder: Folder) -> None:
+    """Write that words alone answer, and why."""
+    choice = SystemChoice(system="bm25")
+    said = (
+        f"Words alone (BM25) answer: the encoder cannot read {percent(config.unread)} of these texts, so nothing was "
+        "encoded. To search by meaning too, name an encoder of this language: --model FOLDER."
+    )
+    empty = {"questions": {}, "spread": 1.0, "rows": [], "why": [], "fair": False}
+    folder.write_json(CHECKS, {**empty, "choice": asdict(choice), "chosen": choice.name, "headline": said})
+    write_lines(folder.path / QUESTIONS, [])
+
+
+def judged(
+    judges: Sequence[SystemJudge], bundled: bool = True, signs: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """The choice, what is expected of it, and what every system is worth beside it.
+
+    Of several judges the last has the questions that are shown: a user's own.
+    """
+    decision, judge = decided(judges, bundled, signs), judges[-1]
+    choice = decision.choice
     alone = [SystemChoice(encoder, "dense") for encoder in judge.encoders]
-    systems = [
-        SystemChoice(system="bm25"),
-        *alone,
-        BASELINE,
-        *(hybrid.as_deployed for hybrid in judge.hybrids),
+    usual = [
+        SystemChoice(encoder, sentences=sentences).as_deployed
+        for encoder in judge.encoders
+        for sentences in ((False, True) if encoder in judge.sentences else (False,))
     ]
-    if judge.reranking is not None:
-        systems.append(replace(_hybrid(choice), system="reranked"))
-    values = {system: judge.values(system) for system in systems}
-    if choice not in values:  # a tuned fusion, whose value is told by questions that did not tune it
-        values[choice] = judge.tuned(_hybrid(choice), every)
-    baseline, predicted = values[BASELINE], judge.predicted()
-    decided = {system: judge.decision(system) for system in systems}
+    reranked = [one for one in decision.choices if one.system == "reranked"]
+    systems = dict.fromkeys([SystemChoice(system="bm25"), *alone, BASELINE, *usual, *reranked, choice])
+    baseline = judge.values(BASELINE)
+    asked = judges[0]
     return {
-        "questions": kinds(judge.questions),
+        "questions": {kind: count for one in judges for kind, count in kinds(one.questions).items()},
         "measure": str(MEASURE),
         "choice": asdict(choice),
         "chosen": choice.name,
         "spread": judge.spread(choice.encoder),
         "baseline": BASELINE.name,
-        "fair": is_fair(
-            *(judge.mean(values[SystemChoice(system=part)], every) for part in ("dense", "bm25"))
-        ),
+        "bundled": bundled and choice.encoder == START,
+        "fair": is_fair(*(asked.mean(asked.values(SystemChoice(system=part))) for part in ("dense", "bm25"))),
+        "headline": headline(decision),
         "rows": [
             {
-                **row(judge, system.name, of_system, baseline),
+                **row(judge, system.name, judge.values(system), baseline),
+                **expected(decision, system),
                 "per_second": judge.speed(system),
             }
-            for system, of_system in values.items()
+            for system in systems
         ],
-        "decided": {
-            system.name: {"difference": asdict(difference), "taken": taken}
-            for system, (difference, taken) in decided.items()
-            if system != BASELINE
-        },
-        "predicted": row(judge, choice.name, predicted, baseline),
-        "why": why(judge, choice),
+        "why": why(decision, judge),
     }
+
+
+def expected(decision: Decision, system: SystemChoice) -> dict[str, float]:
+    """A system's expected gain over the plain hybrid, its error, the probability that it is better than the plain
+    hybrid, and that it is better than what is served."""
+    if system not in decision.choices:  # it is compared and never chosen
+        return {}
+    place, best = (decision.choices.index(one) for one in (system, decision.choice))
+    mean, error = decision.belief.difference(place, 0)
+    return {
+        "expected": mean,
+        "error": error if place else 0.0,
+        "better": decision.belief.probability(place, 0) if place else 0.5,
+        "best": decision.belief.probability(place, best) if place != best else 1.0,
+    }
+
+
+LONE = {"bm25": "words alone (BM25)", "dense": "meaning alone (vectors)"}
+
+
+def headline(decision: Decision) -> str:
+    """The result in one sentence."""
+    choice, belief = decision.choice, decision.belief
+    best = decision.choices.index(choice)
+    served = {
+        "hybrid": "Words and meaning together",
+        "reranked": "Words and meaning together, reranked,",
+        "bm25": "Words alone (BM25)",
+        "dense": "Meaning alone (vectors)",
+    }[choice.system]
+    others = {
+        "the plain hybrid": BASELINE,
+        LONE["bm25"]: SystemChoice(system="bm25"),
+        LONE["dense"]: SystemChoice(choice.encoder, "dense"),
+    }
+    there = {
+        name: decision.choices.index(one)
+        for name, one in others.items()
+        if one in decision.choices and one != choice
+    }
+    losses = {name: belief.difference(best, place)[0] for name, place in there.items()}
+    least = min(belief.probability(best, place) for place in there.values())
+    lost = ", ".join(f"{name} would lose about {100 * loss:.1f} points" for name, loss in losses.items())
+    return f"{served} answer best here, with {percent(least)} probability; {lost}."
+
+
+def percent(probability: float) -> str:
+    """As people read it: never quite certain."""
+    return f"{min(99, max(1, round(100 * probability)))} %"
 
 
 def cases(judge: SystemJudge, choice: SystemChoice, passage: Callable[[str], Passage]) -> dict[str, Any]:
@@ -261,107 +350,67 @@ def _shown_text(ids: Sequence[str], passage: Callable[[str], Passage]) -> str:
 
 def row(judge: SystemJudge, name: str, values: Values, baseline: Values) -> dict[str, Any]:
     """A line of the table: a system with its interval, its difference to the baseline, and its value by kind."""
-    interval = judge.interval(values, judge.every)
+    interval = judge.interval(values)
     return {
         "name": name,
         "value": interval.mean,
         "low": interval.low,
         "high": interval.high,
-        "difference": asdict(judge.difference(values, baseline, judge.every)),
-        "kinds": {kind: float(v.mean()) for kind, v in judge.by_kind(values, judge.every).items()},
+        "difference": asdict(judge.difference(values, baseline)),
+        "kinds": {kind: float(v.mean()) for kind, v in judge.by_kind(values).items()},
     }
 
 
-def why(judge: SystemJudge, choice: SystemChoice) -> list[str]:
-    """The reasons for a choice, as sentences."""
-    return [
-        *(_why_encoder(judge, name, choice) for name in judge.encoders if name != START),
-        *([_why_sentences(judge, choice)] if choice.encoder in judge.sentences else []),
-        _why_system(judge, choice),
-        *([_why_not_reranked(judge, choice)] if judge.reranking and choice.system != "reranked" else []),
-    ]
-
-
-def _hybrid(choice: SystemChoice) -> SystemChoice:
-    """The hybrid that a choice is, is compared with, or reranks, before it is tuned."""
-    hybrid = replace(choice, system="hybrid")
-    return hybrid if hybrid == BASELINE else hybrid.as_deployed
-
-
-def _why_not_reranked(judge: SystemJudge, choice: SystemChoice) -> str:
-    hybrid = _hybrid(choice)
-    reranked = replace(hybrid, system="reranked")
-    difference = judge.difference(judge.values(reranked), judge.values(hybrid), judge.every)
-    return (
-        f"The reranker is kept but not used by default: it has {formatted(difference)} to the hybrid that it reranks, "
-        "which is not better beyond chance. --system reranked uses it."
-    )
-
-
-def _why_encoder(judge: SystemJudge, encoder: str, choice: SystemChoice) -> str:
-    """Whether an encoder beside the start was taken."""
-    hybrid = SystemChoice(encoder, sentences=encoder in judge.sentences).as_deployed
-    values, untrained = judge.values(hybrid), judge.values(BASELINE.as_deployed)
-    difference = judge.difference(values, untrained, judge.every)
-    says = f"{hybrid.name} has {formatted(difference)} to the untrained hybrid, {FUSED}"
-    labels = {TRAINED: "Training", OWN: "Training on your questions"}
-    label = labels.get(encoder, f"The encoder {LABELS.get(encoder, encoder)!r}")
-    if encoder in judge.display_only:
-        return f"The teacher is there to compare with: {says}. To search with it: --model."
-    better = judge.better(values, untrained, judge.every)
-    if choice.encoder == encoder:
-        if better:
-            return f"{label} is kept: {says}, which chance does not explain."
-        return f"{label} is kept: it gained on people's questions about other corpora, and does no harm here: {says}."
-    if better:
-        return f"{label} is not kept, although {says}: it is not better than {choice.name} beyond chance."
-    if difference.significant:
-        return f"{label} is not kept: {says}, but one kind of questions is answered worse beyond chance."
-    used = " The untrained encoder is used." if choice.encoder == START else ""
-    if difference.high < 0:
-        return f"{label} is not kept, because it did harm: {says}.{used}"
-    return f"{label} is not kept: {says}, which is within chance.{used}"
-
-
-def _why_sentences(judge: SystemJudge, choice: SystemChoice) -> str:
-    """Whether the vectors of sentences take part."""
-    without, with_them = (
-        judge.values(SystemChoice(choice.encoder, sentences=sentences).as_deployed)
-        for sentences in (False, True)
-    )
-    difference = judge.difference(with_them, without, judge.every)
-    says = f"beside those of passages they change {MEASURE} by {formatted(difference)}, {FUSED}"
-    if not choice.sentences:
-        return f"Vectors of sentences are not used: {says}."
-    if judge.better(with_them, judge.values(BASELINE), judge.every):
-        return f"Vectors of sentences are used: {says}."
-    return (
-        "Vectors of sentences are used: they helped with people's questions about other corpora and do no harm here; "
-        f"{says}."
-    )
-
-
-def _why_system(judge: SystemJudge, choice: SystemChoice) -> str:
-    """Why this system answers, and with which weight."""
-    hybrid = BASELINE if choice.system in ("bm25", "dense") else _hybrid(choice)
-    if choice.system != "hybrid":
-        difference = judge.difference(judge.values(choice), judge.values(hybrid), judge.every)
-        says = f"{formatted(difference)} to {hybrid.name}"
-        return f"{choice.name} is chosen: it has {says}, which chance does not explain."
-    if choice != hybrid:
-        difference = judge.difference(judge.tuned(hybrid, judge.every), judge.values(hybrid), judge.every)
-        return (
-            f"BM25 has the weight {choice.weight:g} ({choice.norm}): tuned on other questions, the fusion has "
-            f"{formatted(difference)} to the weight {hybrid.weight:g}, which chance does not explain."
+def why(decision: Decision, judge: SystemJudge) -> list[str]:
+    """What was decided about other encoders, sentences and the reranker, as sentences."""
+    choice, lines = decision.choice, []
+    for encoder in (name for name in judge.encoders if name != START):
+        label = {TRAINED: "Training", OWN: "Training on your questions"}.get(
+            encoder, f"The encoder {LABELS.get(encoder, encoder)!r}"
         )
-    if choice == BASELINE:
-        refused = judge.accepted[0]
-        better = next(iter(judge.better_than(refused, judge.every)), BASELINE)
-        difference = judge.difference(judge.values(refused), judge.values(better), judge.every)
-        says = f"{formatted(difference)} to {better.name}"
-        return f"{choice.name} is chosen: {refused.name} does harm here, it has {says}."
-    why = "no part of it alone is better beyond chance"
-    return f"{choice.name} is chosen, with the weight {choice.weight:g} for BM25: {why}."
+        if encoder in judge.display_only:
+            difference = judge.difference(
+                judge.values(SystemChoice(encoder).as_deployed), judge.values(BASELINE.as_deployed)
+            )
+            lines.append(
+                f"The teacher is there to compare with: its hybrid has {formatted(difference)} to the untrained "
+                "one on the questions. To search with it: --model."
+            )
+            continue
+        mine, start = (
+            max(
+                (
+                    n
+                    for n, one in enumerate(decision.choices)
+                    if one.encoder == name and one.system == "hybrid"
+                ),
+                key=lambda n: decision.belief.mean[n],
+                default=0,
+            )
+            for name in (encoder, START)
+        )
+        kept = "is kept" if choice.encoder == encoder else "is not kept"
+        lines.append(f"{label} {kept}: {_expects(decision, mine, start)} over the untrained encoder.")
+    if choice.encoder in judge.sentences and choice.system in ("hybrid", "reranked"):
+        used = "are used" if choice.sentences else "are not used"
+        with_them, without = (
+            decision.choices.index(SystemChoice(choice.encoder, sentences=sentences).as_deployed)
+            for sentences in (True, False)
+        )
+        lines.append(f"Vectors of sentences {used}: {_expects(decision, with_them, without)}.")
+    for reranked in (n for n, one in enumerate(decision.choices) if one.system == "reranked"):
+        hybrid = decision.choices.index(replace(decision.choices[reranked], system="hybrid"))
+        used = "is used" if choice.system == "reranked" else "is kept but not used by default"
+        lines.append(
+            f"The reranker {used}: {_expects(decision, reranked, hybrid)} over the hybrid that it reranks."
+        )
+    return lines
+
+
+def _expects(decision: Decision, a: int, b: int) -> str:
+    mean, error = decision.belief.difference(a, b)
+    better = percent(decision.belief.probability(a, b))
+    return f"expected {mean:+.3f} ± {error:.3f} (better with {better} probability)"
 
 
 def formatted(difference: Difference) -> str:
@@ -370,41 +419,36 @@ def formatted(difference: Difference) -> str:
 
 
 def sentences(checks: Mapping[str, Any]) -> list[str]:
-    """The check for people: a table with intervals and differences, the reasons for the choice, and the prediction."""
+    """The check for people: the result in a sentence, a table of the systems, and the reasons."""
     made = ", ".join(f"{count} by {kind}" for kind, count in checks["questions"].items()) or "none"
+    if not checks["rows"] and checks.get("headline"):
+        return [checks["headline"]]
     if not checks["rows"]:
-        return [f"Known-item questions from the corpus: {made}. Too few to tell systems apart: BM25 and the "
+        return [f"Questions made from the documents: {made}. Too few to tell systems apart: BM25 and the "
                 "untrained encoder are used together, with equal weights."]  # fmt: skip
-    if set(checks["questions"]) == {OWN}:
-        lines = [f"Your {checks['questions'][OWN]} questions; {checks['measure']}:"]
-    else:
-        lines = [
-            f"Known-item questions from the corpus: {made}; {checks['measure']}, each kind counts the same:"
-        ]
-    predicted = checks["predicted"]
-    return [
-        *lines,
-        *_table(checks),
-        *checks["why"],
-        f"Expected {checks['measure']} (cross-validated): {predicted['value']:.3f} [{predicted['low']:.3f}, "
-        f"{predicted['high']:.3f}], {formatted(Difference(**predicted['difference']))} to the untrained hybrid.",
-    ]
+    lines = [checks["headline"], f"Asked: {made}; {checks['measure']} by "
+             f"{'your questions' if OWN in checks['questions'] else 'questions made from the documents'}:"]  # fmt: skip
+    return [*lines, *_table(checks), *checks["why"]]
 
 
 def _table(checks: Mapping[str, Any]) -> list[str]:
-    """A line for each system: value, interval, difference to the baseline, values by kind."""
+    """A line for each system: its value and interval, its expected gain, its speed, values by kind."""
     rows = checks["rows"]
     of_kinds = list(rows[0]["kinds"])
     width = max(len(row["name"]) for row in rows)
     head = "  ".join(f"{kind:>9}" for kind in of_kinds) if len(of_kinds) > 1 else ""
-    lines = [f"  {'':<{width}}  value  95 %            to baseline  questions     latency  {head}".rstrip()]
+    lines = [
+        f"  {'':<{width}}  value  95 %             expected gain  better  questions     latency  {head}".rstrip()
+    ]
     for row in rows:
-        baseline = row["name"] == checks["baseline"]
-        line = (
-            f"  {row['name']:<{width}}  {row['value']:.3f}  [{row['low']:.3f}, {row['high']:.3f}]"
-            + ("    baseline" if baseline else f"{row['difference']['mean']:>+12.3f}")
-            + f"{row['per_second']:>9,.0f}/s{1000 / row['per_second']:>9.1f} ms"
-        )
+        line = f"  {row['name']:<{width}}  {row['value']:.3f}  [{row['low']:.3f}, {row['high']:.3f}]"
+        if row["name"] == checks["baseline"]:
+            line += "        baseline        "
+        elif "expected" in row:
+            line += f"  {row['expected']:+.3f} ± {row['error']:.3f}  {percent(row['better']):>6}"
+        else:
+            line += " " * 24
+        line += f"{row['per_second']:>9,.0f}/s{1000 / row['per_second']:>9.1f} ms"
         if len(of_kinds) > 1:
             line += "   " + "  ".join(f"{row['kinds'][kind]:>9.3f}" for kind in of_kinds)
         lines.append(line + ("  <- chosen" if row["name"] == checks["chosen"] else ""))
@@ -412,3 +456,4 @@ def _table(checks: Mapping[str, Any]) -> list[str]:
 
 
 STAGE = Stage("check", CheckConfig, write_check, part_of="build")
+UNREAD = Stage("unread", UnreadConfig, write_unread, part_of="build")

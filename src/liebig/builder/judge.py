@@ -1,27 +1,13 @@
-"""What systems are worth on questions about a corpus, and which of them is chosen: measured, and hard to flatter.
+"""What systems are worth on questions about a corpus, each measured as it would be served.
 
-Every system is compared as it would be served: with the same norm, weights, sentences and score scale. The baseline is
-the plain hybrid, which anybody can put together: BM25 and the encoder before training, min-max scores, equal weights.
+`SystemJudge` has questions, the hits of BM25, of each encoder and of its sentences for them, and from these the value
+of every system on every question: with the same norm, weights, sentences and score scale as when it is served. The
+baseline is the plain hybrid, which anybody can put together: BM25 and the encoder before training, min-max scores,
+equal weights. `decided` puts the differences to it into the rule of `decide.py`.
 
-1. `accept_unless_harmful`: what gained on people's questions about other corpora is taken unless these questions show
-   harm. That is the fusion by `spread`, and with the bundled encoder its sentences. Questions made from a text do not
-   see all of their gain: a sentence that answers a question is taken out before it is asked.
-2. Another encoder (trained, taught), or sentences of another encoder, must be better beyond chance than that, and than
-   the untrained hybrid in either fusion: the interval of the difference excludes 0, a paired randomisation test agrees,
-   and no kind of question loses beyond chance.
-3. Nothing is served that is worse beyond chance than the plain hybrid, BM25 alone or vectors alone (`better_than`). If
-   every hybrid is, the best of the parts is served. A part must be better by DOUBT: questions made from a corpus repeat
-   its words, which favours BM25.
-4. Questions of a user's own (`user_questions.py`) are what is really asked, so they may also tune norm and weight,
-   where that is better when cross-fitted. An encoder that they train is cross-fitted, and accepted unless harmful: in
-   23 builds about four corpora, with a hundred questions each, it was better than the untrained one, with sentences and
-   without, while the best mean was often another's by chance.
-5. The hybrid's hits are reranked, where there is a reranker, if that is better beyond chance.
-
-Every kind of question counts the same, however many there are of it. The predicted value is cross-fitted: each fold is
-answered by the system that the other folds choose. Beside its quality each system has its speed on questions that come
-one by one, on the pool. Cost: one search of the pool per system, a fusion per weight, and with a reranker the scores of
-`depth` passages per question and encoder.
+Of a system's value every kind of question counts the same, however many there are of it. Beside its quality each system
+has its speed on questions that come one by one, on the pool. Cost: one search of the pool per system, a fusion per
+candidate, and with a reranker the scores of `depth` passages per question.
 """
 
 from __future__ import annotations
@@ -36,7 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liebig.base.records import Passage, Query
-from liebig.base.statistics import ALPHA, Interval, bootstrap_groups, randomisation_test
+from liebig.base.statistics import Interval, bootstrap_groups, randomisation_test
+from liebig.builder import decide
+from liebig.builder.decide import Belief, Evidence
 from liebig.builder.questions import OWN, Question, folds
 from liebig.measures import parse
 from liebig.measures.evaluator import (
@@ -62,12 +50,16 @@ from liebig.search.systems import (
 CUT = 10
 MEASURE = parse(f"nDCG@{CUT}")
 DEPTH = 100
-FOLDS = 5
-DOUBT = 0.01  # advantage that questions made from a corpus may give to one part of a hybrid
 PLAIN = 0.5  # weight of BM25 beside one encoder
 MADE_UP = 60  # questions of a user's own that the unit of made-up ones counts as much as
 BESIDE_SENTENCES = 0.45  # weight of BM25 beside an encoder's passages and sentences
-WEIGHTS = tuple(step / 10 for step in range(1, 10))  # of BM25, tried
+HYBRIDS: dict[
+    tuple[Norm, bool], tuple[float, ...]
+] = {  # weights of BM25 that are compared, by norm and sentences
+    ("minmax", False): (0.3, 0.5, 0.7),
+    ("spread", False): (0.2, 0.35, 0.5, 0.65, 0.8),
+    ("spread", True): (0.3, 0.45, 0.6, 0.75),
+}
 RERANKER = "reranker"  # the name of its part in `SystemJudge.speeds`
 TIMED, TIMED_SECONDS = 20, 1.0  # questions that are timed at most, and for how long
 SAMPLES = 2000  # resamples of an interval and of a test
@@ -82,8 +74,8 @@ LABELS = {
     ASYMMETRIC: "teacher's passages, student's questions",
     OWN: "encoder trained on your questions",
 }
+CHANGES = {TRAINED: "trained", OWN: "yours"}  # what made an encoder; others learned from a teacher
 Values = NDArray[np.float64]
-Numbers = NDArray[np.int64]  # which questions
 
 
 @dataclass(frozen=True)
@@ -102,6 +94,13 @@ class SystemChoice:
         return replace(self, weight=BESIDE_SENTENCES if self.sentences else PLAIN, norm="spread")
 
     @property
+    def key(self) -> str:
+        """The candidate of `decide.json` that it is, with whichever encoder."""
+        if self.system in ("bm25", "dense"):
+            return self.system
+        return f"{SENTENCES if self.sentences else self.norm}-{self.weight:g}"
+
+    @property
     def name(self) -> str:
         """For people."""
         label = LABELS.get(self.encoder, self.encoder) + (" and its sentences" if self.sentences else "")
@@ -111,9 +110,10 @@ class SystemChoice:
             case "dense":
                 return LABELS.get(self.encoder, self.encoder)
             case "hybrid":
-                plain = self.weight == PLAIN and self.norm == "minmax"
-                fused = "" if self == self.as_deployed else ", plain" if plain else ", tuned"
-                return f"BM25 + {label}{fused}"
+                plain = ", plain" if self.norm == "minmax" else ""
+                usual = PLAIN if plain else self.as_deployed.weight
+                weight = "" if self.weight == usual else f", BM25 weighs {self.weight:g}"
+                return f"BM25 + {label}{plain}{weight}"
             case "reranked":
                 return f"BM25 + {label}, reranked"
             case _:
@@ -132,11 +132,6 @@ class Difference:
     high: float
     p: float
 
-    @property
-    def significant(self) -> bool:
-        """Whether chance does not explain that the first is better."""
-        return self.low > 0 and self.p < ALPHA
-
 
 @dataclass(frozen=True)
 class Reranking:
@@ -154,7 +149,6 @@ class SystemJudge:
     questions: Sequence[Question]
     hits: dict[str, list[Hits]] = field(default_factory=dict)
     display_only: frozenset[str] = frozenset()  # encoders that are never chosen
-    accept_unless_harmful: Sequence[str] = ()  # encoders, with any sentences; the last is preferred
     scales: Mapping[str, float] = field(
         default_factory=dict
     )  # of encoders' scores, measured over all passages
@@ -166,11 +160,6 @@ class SystemJudge:
     @cached_property
     def _judgements(self) -> Any:
         return from_mapping({str(i): dict.fromkeys(q.passages, 1) for i, q in enumerate(self.questions)})
-
-    @cached_property
-    def every(self) -> Numbers:
-        """All questions."""
-        return np.arange(len(self.questions))
 
     @property
     def encoders(self) -> list[str]:
@@ -184,11 +173,6 @@ class SystemJudge:
     def _recorded(self, name: str, lists: Sequence[Hits]) -> Recorded:
         """A system with the hits it found before."""
         return Recorded(name, {query.id: hits for query, hits in zip(self._queries, lists)})
-
-    @cached_property
-    def real(self) -> bool:
-        """Whether the questions are a user's own."""
-        return all(question.kind == OWN for question in self.questions)
 
     def _anew(self, name: str) -> list[Query]:
         """The questions under other names, so that an encoder that remembers them (`Once`) encodes them: for timing."""
@@ -283,129 +267,112 @@ class SystemJudge:
         }
         return evaluate([run_of(ranked)], self._judgements, [MEASURE]).of(MEASURE)
 
-    def by_kind(self, values: Values, numbers: Numbers) -> dict[str, Values]:
-        """Values of some of the questions, kind by kind."""
-        return _by_kind([self.questions[number] for number in numbers], values[numbers])
+    def by_kind(self, values: Values) -> dict[str, Values]:
+        """Values of the questions, kind by kind."""
+        return _by_kind(self.questions, values)
 
-    def mean(self, values: Values, numbers: Numbers) -> float:
+    def mean(self, values: Values) -> float:
         """The mean of the kinds' means."""
-        return float(np.mean([of_kind.mean() for of_kind in self.by_kind(values, numbers).values()]))
+        return float(np.mean([of_kind.mean() for of_kind in self.by_kind(values).values()]))
 
-    def interval(self, values: Values, numbers: Numbers) -> Interval:
+    def interval(self, values: Values) -> Interval:
         """The same, with its interval."""
-        return bootstrap_groups(list(self.by_kind(values, numbers).values()), samples=SAMPLES)
+        return bootstrap_groups(list(self.by_kind(values).values()), samples=SAMPLES)
 
-    def difference(self, a: Values, b: Values, numbers: Numbers) -> Difference:
+    def difference(self, a: Values, b: Values) -> Difference:
         """System a minus system b."""
-        groups = list(self.by_kind(a - b, numbers).values())
+        groups = list(self.by_kind(a - b).values())
         interval = bootstrap_groups(groups, samples=SAMPLES)
         weighed = np.concatenate([group / len(group) for group in groups])
         return Difference(
             interval.mean, interval.low, interval.high, randomisation_test(weighed, samples=SAMPLES)
         )
 
-    def better(self, a: Values, b: Values, numbers: Numbers, margin: float = 0.0) -> bool:
-        """Whether a is better than b beyond chance, and worse beyond chance on no kind of question."""
-        difference = self.difference(a, b, numbers)
-        if not difference.significant or difference.mean <= margin:
-            return False
-        lost = (of_kind for of_kind in self.by_kind(a - b, numbers).values() if of_kind.mean() < 0)
-        return all(randomisation_test(of_kind, samples=SAMPLES) >= ALPHA for of_kind in lost)
-
-    def better_than(self, choice: SystemChoice, numbers: Numbers) -> list[SystemChoice]:
-        """Of the plain hybrid, BM25 alone and vectors alone, those that are better than a hybrid beyond chance."""
-        better = []
-        for other in (BASELINE, SystemChoice(system="bm25"), SystemChoice(choice.encoder, "dense")):
-            doubt = 0.0 if self.real or other == BASELINE else DOUBT
-            difference = self.difference(self.values(other), self.values(choice), numbers)
-            if difference.significant and difference.mean > doubt:
-                better.append(other)
-        return better
-
-    @property
-    def accepted(self) -> list[SystemChoice]:
-        """The hybrids that are taken unless they do harm, the preferred first; the plain one is the last resort."""
-        encoders = reversed(self.accept_unless_harmful)
-        hybrids = [SystemChoice(encoder, sentences=encoder in self.sentences) for encoder in encoders]
-        return [*(hybrid.as_deployed for hybrid in (*hybrids, BASELINE)), BASELINE]
-
-    def decision(self, choice: SystemChoice) -> tuple[Difference, bool]:
-        """A system's difference to the plain hybrid, and whether it would be taken if there were only these two."""
-        mine, base = self.values(choice), self.values(BASELINE)
-        difference = self.difference(mine, base, self.every)
-        if choice in self.accepted:
-            return difference, BASELINE not in self.better_than(choice, self.every)
-        part = choice.system in ("bm25", "dense")
-        return difference, self.better(mine, base, self.every, DOUBT if part and not self.real else 0.0)
-
-    def choose(self, numbers: Numbers) -> SystemChoice:
-        """Encoder, system and fusion by some of the questions."""
-        harmless = (hybrid for hybrid in self.accepted if not self.better_than(hybrid, numbers))
-        others = (hybrid.as_deployed for hybrid in self.hybrids if hybrid.encoder not in self.display_only)
-        hybrid = self._best(next(harmless, BASELINE), others, numbers)
-        better = self.better_than(hybrid, numbers)
-        chosen = max(better, key=lambda other: self.mean(self.values(other), numbers), default=hybrid)
-        reranked = replace(hybrid, system="reranked")
-        if self.reranking is not None and self._best(chosen, [reranked], numbers) == reranked:
-            return reranked
-        tunable = self.real and chosen == hybrid
-        if tunable and self.better(self.tuned(hybrid, numbers), self.values(hybrid), numbers):
-            return self.tune(hybrid, numbers)
-        return chosen
-
-    @property
-    def hybrids(self) -> list[SystemChoice]:
-        """The hybrids that are compared: of every encoder, without and with its sentences."""
-        return [
-            SystemChoice(encoder, sentences=sentences)
-            for encoder in self.encoders
-            for sentences in ((False, True) if encoder in self.sentences else (False,))
+    def candidates(self, encoder: str) -> list[SystemChoice]:
+        """What may be served with an encoder: its vectors alone, and hybrids; with the first one BM25 alone too."""
+        first = [SystemChoice(system="bm25")] if encoder == START else []
+        hybrids = [
+            SystemChoice(encoder, weight=weight, norm=norm, sentences=sentences)
+            for (norm, sentences), weights in HYBRIDS.items()
+            for weight in weights
+            if not sentences or encoder in self.sentences
         ]
+        return [*first, SystemChoice(encoder, "dense"), *(one for one in hybrids if one != BASELINE)]
+
+    def evidence(self, choices: Sequence[SystemChoice], base: SystemChoice = BASELINE) -> list[Evidence]:
+        """The differences of systems to another one, kind by kind."""
+        rows = np.stack([self.values(choice) - self.values(base) for choice in choices], axis=1)
+        kinds = np.array([question.kind for question in self.questions])
+        return [Evidence.of(kind, rows[kinds == kind]) for kind in dict.fromkeys(kinds.tolist())]
+
+    def changes(self, choices: Sequence[SystemChoice]) -> list[Evidence]:
+        """What another encoder changes, kind by kind: the mean over systems, so that no lucky one is picked."""
+        pairs = [(self.values(choice), self.values(replace(choice, encoder=START))) for choice in choices]
+        rows = np.mean([mine - start for mine, start in pairs], axis=0)
+        return [Evidence.of(kind, of_kind[:, None]) for kind, of_kind in self.by_kind(rows).items()]
 
     @staticmethod
     def _has_sentences(choice: SystemChoice) -> bool:
         return choice.sentences and choice.system in ("hybrid", "reranked")
 
-    def _best(self, base: SystemChoice, others: Iterable[SystemChoice], numbers: Numbers) -> SystemChoice:
-        """Of the systems that beat the base and the untrained hybrid beyond chance the best; the base, if none does.
 
-        Questions made from a text may underrate the base, so to beat it alone proves nothing.
-        """
-        beaten = [self.values(one) for one in dict.fromkeys((base, BASELINE, BASELINE.as_deployed))]
-        better = [
-            other for other in others if all(self.better(self.values(other), one, numbers) for one in beaten)
+@dataclass(frozen=True)
+class Decision:
+    """The candidates, what is known of their gains over the plain hybrid (the first), and which one is served."""
+
+    choices: tuple[SystemChoice, ...]
+    belief: Belief
+
+    @property
+    def choice(self) -> SystemChoice:
+        """The candidate with the highest expected gain, with caution; of equal ones the first."""
+        safe = [number for number, one in enumerate(self.choices) if one == BASELINE or one.system == "bm25"]
+        return self.choices[self.belief.best(safe)]
+
+
+def decided(
+    judges: Sequence[SystemJudge], bundled: bool = True, signs: Mapping[str, float] | None = None
+) -> Decision:
+    """What is served, by questions made from the corpus, a user's own, or both (a judge each), and its signs.
+
+    The rule was fitted with the bundled encoder; with another one its prior counts for less.
+    """
+    grid = [
+        choice
+        for choice in judges[-1].candidates(START)
+        if all(choice in one.candidates(START) for one in judges)
+    ]
+    known = decide.constants().only([choice.key for choice in grid])
+    known = known if bundled else known.doubted
+    evidence = [one for judge in judges for one in judge.evidence(grid)]
+    choices = [BASELINE, *grid]
+    belief = decide.believe(evidence, known, signs).with_baseline()
+
+    for encoder in dict.fromkeys(name for judge in judges for name in judge.encoders if name != START):
+        asked = [judge for judge in judges if encoder in judge.hits]
+        if any(encoder in judge.display_only for judge in asked):
+            continue
+        there = [
+            choice
+            for choice in asked[-1].candidates(encoder)
+            if replace(choice, encoder=START) in choices
+            and all(choice in one.candidates(encoder) for one in asked)
         ]
-        return max(better, key=lambda other: self.mean(self.values(other), numbers), default=base)
-
-    def tune(self, choice: SystemChoice, numbers: Numbers) -> SystemChoice:
-        """The fusion that does best; of equal ones the most even."""
-        norms: tuple[Norm, ...] = ("spread", "minmax", "zscore")
-        with_them = (False, True) if choice.encoder in self.sentences else (False,)
-        tried = [
-            replace(choice, weight=weight, norm=norm, sentences=sentences)
-            for norm in norms
-            for weight in WEIGHTS
-            for sentences in with_them
-        ]
-        return max(tried, key=lambda one: (self.mean(self.values(one), numbers), -abs(one.weight - PLAIN)))
-
-    def tuned(self, choice: SystemChoice, numbers: Numbers) -> Values:
-        """What a tuned fusion is worth on questions that did not tune it."""
-        return self._cross_fitted(numbers, lambda others: self.tune(choice, others))
-
-    def predicted(self) -> Values:
-        """What the choice is worth on questions that did not choose."""
-        return self._cross_fitted(self.every, self.choose)
-
-    def _cross_fitted(self, numbers: Numbers, choose: Callable[[Numbers], SystemChoice]) -> Values:
-        """Values of each fold by what is chosen on the others."""
-        fold = np.array(folds([self.questions[n] for n in numbers], FOLDS))
-        values = self.values(BASELINE).copy()
-        for number in np.unique(fold):
-            here, others = numbers[fold == number], numbers[fold != number]
-            if len(others):
-                values[here] = self.values(choose(others))[here]
-        return values
+        for system in ("hybrid", "dense"):
+            some = [choice for choice in there if choice.system == system]
+            measured = [one for judge in asked for one in judge.changes(some)]
+            gain = decide.change(measured, known.changes[CHANGES.get(encoder, "taught")])
+            for choice in some:
+                belief = belief.extended(choices.index(replace(choice, encoder=START)), *gain)
+            choices += some
+    if judges[-1].reranking is not None:
+        hybrids = [number for number, choice in enumerate(choices) if choice.system == "hybrid"]
+        parent = max(hybrids, key=lambda number: belief.mean[number])
+        reranked = replace(choices[parent], system="reranked")
+        measured = judges[-1].evidence([reranked], choices[parent])
+        belief = belief.extended(parent, *decide.change(measured, known.changes["reranked"]))
+        choices.append(reranked)
+    return Decision(tuple(choices), belief)
 
 
 def unit_of(questions: Sequence[Question], lists: Sequence[Hits]) -> float:

@@ -350,7 +350,7 @@ def learn_from_teacher(
     store = builder.work("lessons-store", PREPARE, PrepareConfig(collection=texts, tokenizer=start.model))
     before = builder.work("student", STUDENT, StudentConfig(start=start.model, lessons=texts)) / "model"
     taught, indexed = [texts], [whole]
-    if start.accept_unless_harmful or retrieves(builder, exam, start):
+    if config.model is None or retrieves(builder, exam, start):
         own = encode_passages(builder, "vectors-start", corpus.collection, start.model)
         start = replace(start, vectors=own)
         taught.append(_encode_as_questions(builder, "lessons-start", texts, start.model))

@@ -130,7 +130,6 @@ def train_on_questions(
         train(""),
         parts=tuple(parts),
         sentence_parts=tuple(sentences),
-        accept_unless_harmful=config.model is None,  # with other encoders nothing was measured
     )
 
 

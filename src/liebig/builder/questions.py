@@ -9,14 +9,16 @@
 | keywords  | two to six salient words of a passage, in any order   | that passage                    |
 | claim     | a sentence, taken out of its passage, a third of its  | what is left of the passage     |
 |           | words dropped and its halves exchanged                |                                 |
+| related   | two salient words of a passage, and two or three that | that passage                    |
+|           | it lacks, of passages that share its salient words    |                                 |
 
-One kind alone flatters something: titles what was trained on titles, sentences and keywords BM25. So all kinds that a
-corpus has are asked, and each counts the same (`check.py`). Questions come from documents that are held out: nothing of
-them is trained on (`write_rest` copies the others). Questions are also held out of the text they are asked against:
-passages are asked without titles and headings, and without the sentence. (Taking titles out of the text as well was
-tried on MedQuAD, and is further from its real questions.) The pool is what should be found and other passages, drawn
-evenly, until it is full; it is the same for every system. Cost: a few passes over the collection; memory: titles of at
-most MOST passages, and the passages that are held out.
+One kind alone flatters something: titles what was trained on titles, sentences vectors, keywords BM25. So all kinds
+that a corpus has are asked; `decide.py` knows by how much each misjudges what. Questions come from documents that are
+held out: nothing of them is trained on (`write_rest` copies the others). Questions are also held out of the text they
+are asked against: passages are asked without titles and headings, and without the sentence. (Taking titles out of the
+text as well was tried on MedQuAD, and is further from its real questions.) The pool is what should be found and other
+passages, drawn evenly, until it is full; it is the same for every system. Cost: a few passes over the collection;
+memory: titles of at most MOST passages, words of RELATED, and the passages that are held out.
 """
 
 from __future__ import annotations
@@ -59,6 +61,8 @@ WORDS = (5, 25)  # of a sentence that is a question; BM25 knows which scripts ha
 KEYWORDS = (2, 6)
 OWN = "yours"  # the kind of a user's own questions (user_questions.py)
 SALIENT = 12  # words of a passage that keywords are drawn from
+RELATED = 10_000  # passages at most whose words are related to each other
+NEAR, TELLING = 5, 8  # passages that share salient words, and how many salient words of each
 WORD = re.compile(rf"[{UNSPACED}]+|[^\W\d_{UNSPACED}]{{3,}}")
 PIECE = re.compile(rf"[{UNSPACED}]{{1,2}}|[^\s{UNSPACED}]+")
 InSample = Callable[[str], bool]
@@ -191,6 +195,7 @@ def choose(
     ask(_sentences(shares[0], config.seed))
     ask(_claims(shares[1], config.seed))
     ask(_keywords(shares[2], collection, in_sample, config.seed))
+    ask(_related(list(passages.values()), collection, config.each, config.seed))
     texts = {question.text for question in questions}
     return questions, [question for question in rest if question.text not in texts]
 
@@ -285,6 +290,45 @@ def _keywords(
         if len(salient) >= count:
             drawn = heapq.nsmallest(count, salient, key=lambda word: _place(seed, f"{id} {word}"))
             yield Question(" ".join(drawn), (id,), "keywords")
+
+
+def _related(about: Sequence[Passage], collection: Collection, each: int, seed: int) -> Iterator[Question]:
+    """Words of a passage with words of passages like it, which it lacks: not all that people ask is in the text."""
+    limit = 2**64 * RELATED // max(RELATED, collection.count("passages"))
+    asked = heapq.nsmallest(each, about, key=lambda passage: _place(seed + 4, passage.id))
+    drawn = {p.id: p for p in collection.passages() if _place(seed + 5, p.id) < limit}
+    drawn |= {passage.id: passage for passage in asked}
+    counts = {id: Counter(_words(passage.text)) for id, passage in drawn.items()}
+    having = Counter(word for of_passage in counts.values() for word in of_passage)
+    common = 0.2 * len(drawn) + 2
+    idf = {w: math.log(1 + len(drawn) / n) for w, n in having.items() if 1 < n < common}
+    postings: dict[str, list[str]] = defaultdict(list)
+    for id, of_passage in counts.items():
+        for word in of_passage.keys() & idf.keys():
+            postings[word].append(id)
+
+    def salient(id: str) -> list[str]:
+        scores = {word: n * idf[word] for word, n in counts[id].items() if word in idf}
+        return heapq.nsmallest(TELLING, scores, key=lambda word: (-scores[word], word))
+
+    for passage in asked:
+        own = salient(passage.id)
+        near: dict[str, float] = defaultdict(float)
+        for word in own:
+            for id in postings[word]:
+                near[id] += idf[word]
+        near.pop(passage.id, None)
+        lacking: dict[str, float] = defaultdict(float)
+        for id in heapq.nsmallest(NEAR, near, key=lambda id: (-near[id], id)):
+            for word in salient(id):
+                if word not in counts[passage.id]:
+                    lacking[word] += near[id] * idf[word]
+        new = heapq.nsmallest(6, lacking, key=lambda word: (-lacking[word], word))
+        if len(own) >= 4 and len(new) >= 3:
+            words = heapq.nsmallest(2, own[:6], key=lambda word: _place(seed, f"{passage.id} {word}"))
+            count = 2 + _place(seed, passage.id) % 2
+            words += heapq.nsmallest(count, new, key=lambda word: _place(seed, f"{passage.id} {word}"))
+            yield Question(" ".join(words), (passage.id,), "related")
 
 
 def _words(text: str) -> list[str]:

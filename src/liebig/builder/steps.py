@@ -9,40 +9,39 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from liebig.builder.signs import CorpusSigns
+
 BY_SENTENCES = 100_000  # up to this many passages, their sentences have vectors too: some five to ten each
 
 
 @dataclass(frozen=True)
 class IndexedCorpus:
-    """Documents and passages that were read, how many passages, and BM25 over all of them."""
+    """Documents and passages that were read, how many passages, what they look like, and BM25 over all of them."""
 
     collection: Path
     passages: int
+    signs: CorpusSigns
     bm25: Path
 
     @property
     def by_sentences(self) -> bool:
         """Whether sentences have vectors too."""
-        return self.passages <= BY_SENTENCES
+        return self.passages <= BY_SENTENCES and self.signs.has_sentences
 
 
 @dataclass(frozen=True)
 class Exam:
     """Questions that systems are compared by, and the pool of passages they are asked against.
 
-    `questions` are the user's own where at least FEWEST of them are judged, else those made from the corpus (`made`).
+    `questions` are the user's own where any are judged, else those made from the corpus (`made`), which are asked too.
     """
 
     questions: Path
     made: Path
-    judged: int  # questions of the user's own; 0 where those made from the corpus decide
+    judged: int  # questions of the user's own
     pool: Path
     bm25: Path
-
-    @property
-    def beside(self) -> Path | None:
-        """Questions made from the corpus that are kept beside a user's own."""
-        return self.made if self.judged else None
+    made_bm25: Path
 
 
 @dataclass(frozen=True)
@@ -61,4 +60,6 @@ class Candidate:
     parts: tuple[Path, ...] = ()
     sentence_parts: tuple[Path, ...] = ()
     display_only: bool = False
-    accept_unless_harmful: bool = False  # it gained on people's questions about other corpora
+    made: Path | None = (
+        None  # its vectors of the pool of questions made from the corpus, where that is another
+    )

@@ -133,10 +133,9 @@ def may_train(config: BuildConfig) -> bool:
 
 def retrieves(builder: Builder, exam: Exam, start: Candidate) -> bool:
     """Whether an encoder is a retriever already, by the questions."""
-    assert start.pool is not None, "the start has encoded the pool"
-    config = CheckConfig(
-        questions=exam.questions, made=exam.beside, bm25=exam.bm25, encoders={start.name: start.pool}
-    )
+    vectors = start.made or start.pool
+    assert vectors is not None, "the start has encoded the pool"
+    config = CheckConfig(questions=exam.made, bm25=exam.made_bm25, encoders={start.name: vectors})
     return bool(check.read(builder.work("check-start", check.STAGE, config))["fair"])
 
 

@@ -103,17 +103,17 @@ class ChangesConfig(Config):
 
     before: InputPath = Field(description="The collection that the indexes were made of.")
     now: InputPath = Field(description="The collection as it is now.")
-    index: InputPath = Field(description="The vectors of the older one.")
+    index: InputPath | None = Field(None, description="The vectors of the older one, where it has any.")
     sentences: InputPath | None = Field(None, description="The vectors of its sentences.")
 
 
 def write_changes(config: ChangesConfig, folder: Folder) -> None:
     """Write what changed: passages to index, ids to delete from BM25 (gone.txt) and from the vectors (stale.txt)."""
     before, now = Collection(config.before), Collection(config.now)
-    index = open_index(config.index)
+    index = None if config.index is None else open_index(config.index)
     old, new = Fingerprints.of(_passages(before)), Fingerprints.of(_passages(now))
     counts, stale = Counts(), list[str]()
-    in_pieces = bool(index.about.get("pieces"))
+    in_pieces = index is not None and bool(index.about.get("pieces"))
     with CollectionWriter(folder.path) as writer:
         for passage in now.passages():
             content = old.find(passage.id)
@@ -148,8 +148,10 @@ def _content(passage: Passage) -> int:
     return hash64("\0".join((passage.title, passage.text, passage.doc)))
 
 
-def _vector_ids(index: Index, id: str) -> list[str]:
+def _vector_ids(index: Index | None, id: str) -> list[str]:
     """The ids of the vectors of a passage."""
+    if index is None:
+        return []
     if not index.about.get("pieces"):
         return [id]
     ids: list[str] = []
@@ -234,7 +236,7 @@ def _update(builder: Builder, before: RetrieverDescription, sources: Sequence[st
             ChangesConfig(
                 before=out / before.collection,
                 now=collection,
-                index=out / str(before.index),
+                index=None if before.index is None else out / before.index,
                 sentences=None if before.sentences is None else out / before.sentences,
             ),
         )
@@ -275,9 +277,9 @@ def built_with(
     given = tuple(map(absolute, sources)) or tuple(before.more.get("sources", ()))
     if not given:
         raise RecipeError("the folder does not say what it was built from", file=out, fix="name the source")
-    if before.model is None or before.index is None or before.bm25 is None:
+    if before.model is None or before.bm25 is None:
         raise RecipeError(
-            "only a folder with both indexes and a model can be updated", file=out, fix="run liebig build"
+            "only a folder with a BM25 index and a model can be updated", file=out, fix="run liebig build"
         )
     known = {name: before.more[name] for name in ("language", "format") if name in before.more}
     return BuildConfig(sources=given, strict=strict, **known)
@@ -294,8 +296,12 @@ def _update_bm25(builder: Builder, before: RetrieverDescription, changes: Path, 
     return builder.part("bm25", BM25, config).name
 
 
-def _update_index(builder: Builder, before: RetrieverDescription, changes: Path, counts: Counts) -> str:
-    base = builder.out / str(before.index)
+def _update_index(
+    builder: Builder, before: RetrieverDescription, changes: Path, counts: Counts
+) -> str | None:
+    if before.index is None:
+        return None
+    base = builder.out / before.index
     return _extended(
         builder, "index", base, _passage_encoding(builder, before, changes), changes / STALE, counts
     )

@@ -12,7 +12,7 @@
 An id is that of a passage, of a document, or the path of a file; of the latter two, all passages are relevant. What is
 said of a question in several lines is put together, and the last word about a passage counts.
 
-Judged questions take the place of those made from the corpus (`questions.py`): they decide, and tune the fusion.
+Judged questions are asked beside those made from the corpus (`questions.py`), and count for far more (`decide.py`).
 Enough of them also train (`question_training.py`).
 """
 
@@ -43,7 +43,6 @@ from liebig.formats.output import json_line, write_lines
 from liebig.formats.rows import container_of, csv_rows, rows, text_lines
 
 UNJUDGED, NOTES = "unjudged.jsonl", "notes.json"
-FEWEST = 20  # judged questions that decide; of fewer, one or two would
 POOL = 20_000  # passages they are asked against: all of most corpora
 TEXT = ("question", "query", "text")
 ONE = ("passage", "document", "doc", "path")
@@ -294,11 +293,6 @@ def write_user_questions(config: UserQuestionsConfig, folder: Folder) -> None:
     given, repeated = read_file(config.file)
     judged, unjudged, notes = judge(given, collection, config.sources, config.file)
     notes = [*repeated, *notes]
-    if 0 < len(judged) < FEWEST:
-        notes.append(
-            f"Your questions with a relevant passage: {len(judged)}; {FEWEST} are needed to decide, so questions "
-            "made from the corpus decide."
-        )
     if unjudged:
         notes.append(
             f"Your questions without a relevant passage: {len(unjudged):,}. To judge them: liebig label."

@@ -45,6 +45,7 @@ OWN = {
         "mcp install": "Put a retriever into the settings of an assistant.",
     },
     "Evaluate": {
+        "check": "Check which system of a retriever answers best, without building it again.",
         "label": "Judge in a browser which passages answer your questions.",
     },
     "Operate": {
