@@ -1,10 +1,13 @@
 """What is refused: each time with the right status, and one sentence as JSON."""
 
+import asyncio
 import contextlib
 import json
+import resource
 import socket
 import threading
 import time
+import types
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from urllib.parse import urlsplit
 
@@ -14,10 +17,13 @@ from fastapi import APIRouter, Response
 from pydantic import ValidationError
 
 from liebig.base.errors import LiebigError, RecipeError
+from liebig.search.retriever import Result
 from liebig.serve import middleware
+from liebig.serve.engine import SearchResults
 from liebig.serve.middleware import Limits, is_loopback
-from liebig.serve.routes import EmbeddingsRequest, EmbedRequest, RerankRequest, SearchRequest
-from liebig.serve.server import PIPELINED, check_token, listen
+from liebig.serve.routes import EmbeddingsRequest, EmbedRequest, RerankRequest, SearchRequest, _search
+from liebig.serve.server import PIPELINED, _open_files, check_token, listen
+from tests.formats.test_linear_work import work
 from tests.serve.conftest import until
 
 JSON = {"Content-Type": "application/json"}
@@ -310,6 +316,59 @@ def test_connections_of_one_address_are_bounded(serving, retriever):
             line.close()
 
 
+def half_sent(address, size, *, sent):
+    line = connected(address)
+    line.sendall(
+        b"POST /embed HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % size + b" " * sent
+    )
+    return line
+
+
+def test_connections_of_all_addresses_are_bounded(serving, retriever):
+    """Bodies that do not arrive hold no place either, and one that comes later is answered."""
+    servers = []
+    with serving(retriever, Limits(seconds=600, all_connections=8), servers=servers) as address:
+        lines = [half_sent(address, 100, sent=1) for _ in range(40)]
+        assert httpx.get(f"{address}/health", timeout=60).status_code == 200
+        until(lambda: len(servers[0].server_state.connections) <= 8)
+        with contextlib.suppress(ConnectionResetError):
+            assert lines[0].recv(1) == b""
+        for line in lines:
+            line.close()
+
+
+def test_connections_leave_room_for_the_files_of_the_process(monkeypatch):
+    allowed = []
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 1500))
+    monkeypatch.setattr(resource, "setrlimit", lambda which, limits: allowed.append(limits))
+    assert [_open_files(count) for count in (1000, 1200, 9999)] == [1024, 1200, 1500]
+    assert allowed == [(1200, 1500), (1500, 1500)]
+
+
+def test_bodies_are_bounded_together_and_small_ones_always_taken(serving, retriever):
+    large = {"inputs": ["a"], "more": "x" * (2 << 20)}
+    with serving(retriever, Limits(seconds=600, bodies=3 << 20)) as address:
+        assert httpx.post(f"{address}/embed", json=large).status_code == 200
+        with half_sent(address, 4 << 20, sent=2 << 20):
+            until(lambda: httpx.post(f"{address}/embed", json=large).status_code == 503)
+            assert httpx.post(f"{address}/search", json={"query": "comet"}).status_code == 200
+        until(lambda: httpx.post(f"{address}/embed", json=large).status_code == 200)
+
+
+def test_answers_of_many_results_take_no_python_for_each(retriever):
+    """It would run on the loop, and everybody else would wait for it."""
+    engine = types.SimpleNamespace(limits=Limits(), retriever=retriever)
+
+    async def search(question):
+        return SearchResults(1, [[Result("a#0", 1.0, 1, "", "text", "a")] * question.k])
+
+    engine.search = search
+    lines = [
+        work(lambda k=k: asyncio.run(_search(engine, SearchRequest(query="a", k=k)))) for k in (10, 10, 1000)
+    ]
+    assert abs(lines[1] - lines[2]) < 100, lines
+
+
 def test_an_answer_that_takes_too_long_is_given_up(serving, retriever, monkeypatch):
     monkeypatch.setattr(type(retriever), "explain", lambda *args: time.sleep(1.5))
     with serving(retriever, Limits(seconds=0.3)) as address:
@@ -339,6 +398,7 @@ def test_more_requests_than_are_served_at_once_are_refused(serving, retriever, m
         body = {"query": "a", "id": "comet#0"}
         asked = [pool.submit(httpx.post, f"{address}/explain", json=body, timeout=30) for _ in range(3)]
         first = next(as_completed(asked)).result()
+        assert httpx.get(f"{address}/health").status_code == 200
         go_on.set()
         assert (first.status_code, first.headers["retry-after"]) == (503, "1")
         assert sorted(answer.result().status_code for answer in asked) == [200, 200, 503]

@@ -173,6 +173,8 @@ class Limits:
     requests: int = 1024
     connections: int = 512  # that wait for the headers of a request
     per_address: int = 512  # connections of one client
+    all_connections: int = 2048
+    bodies: int = 256 << 20  # bytes of all bodies, without the first LARGE of each
     unsent: int = 256 << 20  # bytes of answers that clients have not read
     wait_ms: float = 1.0
     budget: int | None = None
@@ -203,6 +205,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 PARSED = "liebig.json"  # where the scope of a request has its parsed body
 SLOW = {"/ask": 600.0}  # seconds of routes that wait for another server
+HELD = "liebig.held"  # where it has the bytes that it counts for
 LARGE = 64 << 10  # bytes of a body that is parsed in a thread
 FIELDS = 256  # names and values in the objects of a request
 OPEN = ("/", "/docs", "/label", "/health", "/favicon.ico", "/favicon.svg", "/original")  # these need no token
@@ -222,7 +225,7 @@ class Guard:
     def __init__(self, app: App, *, limits: Limits, metrics: Metrics, token: str | None) -> None:
         self._app, self._limits, self._metrics = app, limits, metrics
         self._token = None if token is None else f"Bearer {token}".encode()
-        self._active = 0
+        self._active = self._held = 0
         self._large = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -248,12 +251,13 @@ class Guard:
             await answer.refuse(Busy(self._active, closing=True))
         finally:
             self._active -= 1
+            self._held -= scope.pop(HELD, 0)
             route = scope.get("route")
             path = getattr(route, "path", "other")
             self._metrics.served(path, answer.status, time.perf_counter() - began)
 
     def _check(self, path: str, headers: dict[bytes, bytes]) -> None:
-        if self._active > self._limits.requests:
+        if self._active > self._limits.requests and path != "/health":
             raise Busy(self._active)
         if self._token is None:
             host = headers.get(b"host", b"").decode("latin-1")
@@ -272,7 +276,7 @@ class Guard:
             return None
         try:
             async with asyncio.timeout(self._limits.seconds):
-                return await self._read(receive)
+                return await self._read(scope, receive)
         except TimeoutError:
             raise Refusal(
                 408, f"The request body did not arrive within {self._limits.seconds:g} seconds."
@@ -285,10 +289,12 @@ class Guard:
         async with self._large:
             return await asyncio.to_thread(parse_body, body, self._limits)
 
-    async def _read(self, receive: Receive) -> bytes:
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
         parts, size, more = [], 0, True
         while more:
             message = await receive()
+            if message["type"] == "http.disconnect":
+                raise Refusal(400, "The connection was closed before the request was complete.")
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             more = message.get("more_body", False)
@@ -297,6 +303,13 @@ class Guard:
                     f"The request is larger than {self._limits.body >> 20} MB; send fewer texts per request."
                 )
                 raise Refusal(413, sentence, {"Connection": "close"})
+            # The first part of each is free, so that slow senders of large bodies do not shut out searches.
+            self._held -= scope.get(HELD, 0)
+            scope[HELD] = max(0, size - LARGE)
+            self._held += scope[HELD]
+            if self._held > self._limits.bodies:
+                sentence = f"The server is busy with {self._limits.bodies >> 20} MB of requests. Try again in a second."
+                raise Refusal(503, sentence, {"Retry-After": "1", "Connection": "close"})
         return b"".join(parts)
 
 

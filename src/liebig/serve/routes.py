@@ -64,9 +64,9 @@ SHOWN = 260  # characters in a snippet
 NAMES = {"bm25": "BM25", "dense": "Dense", "hybrid": "Hybrid", "reranked": "Reranked"}
 
 
-def document_rows(results: Sequence[Result], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def document_rows(results: Sequence[Result], rows: Sequence[Any]) -> list[dict[str, Any]]:
     """The rows of results under their documents."""
-    by_id = {item["id"]: item for item in rows}
+    by_id = {result.id: row for result, row in zip(results, rows)}
     return [
         {
             "doc": document.doc,
@@ -461,10 +461,8 @@ async def _search(engine: ServingEngine, request: SearchRequest) -> Response:
     )
     took, results = time.perf_counter() - began, answer.results
     retriever = engine.retriever
-    if request.snippets:
-        rows = await asyncio.to_thread(with_snippets, engine, query, results)
-    else:
-        rows = [asdict(result) for result in results]
+    # `asdict` of a thousand results takes as long as many searches, and others wait: JSON is made of them as they are.
+    rows = await asyncio.to_thread(with_snippets, engine, query, results) if request.snippets else results
     return reply(
         {
             "query": query,

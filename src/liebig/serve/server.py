@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import resource
 import signal
 import socket
 import threading
@@ -165,9 +167,11 @@ def make_server(app: FastAPI, limits: Limits, ready: Callable[[], None]) -> uvic
 # longest is closed, so that a client that sends its request at once is always served. An idle connection that is kept
 # alive waits in the same way. A connection with an unread answer is aborted when less than PROGRESS was read in
 # `Limits.seconds`, or when all unread answers exceed `Limits.unsent` and it is the oldest. Of more than
-# `Limits.per_address` connections of a client, the oldest that does not read or waits is aborted.
+# `Limits.per_address` connections of a client, and of more than `Limits.all_connections` in all, one that keeps the
+# server waiting is aborted: the oldest that does not read, then that waits, then whose body has not arrived.
 
 HEAD = 64 << 10  # bytes of a request line and headers
+FILES = 256  # that the server itself may have open
 PROGRESS = 64 << 10  # bytes of an answer that are read in time, however slow a network is
 PIPELINED = 16  # requests of a connection that wait for the answer to an earlier one
 LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -177,10 +181,10 @@ def limited(limits: Limits) -> type[HttpToolsProtocol]:
     """The protocol of one server, with its limits."""
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+    room = min(limits.all_connections, _open_files(limits.all_connections + FILES) - FILES)
     waiting: dict[Connection, asyncio.TimerHandle] = {}  # for headers, in the order they began to wait
-    unread: dict[
-        Connection, asyncio.TimerHandle
-    ] = {}  # with answers that clients do not read, in this order too
+    unread: dict[Connection, asyncio.TimerHandle] = {}  # with answers that clients do not read, likewise
+    arriving: dict[Connection, None] = {}  # whose body is not there yet, likewise
     clients: dict[str, dict[Connection, None]] = {}  # the connections of each address, oldest first
 
     class Connection(HttpToolsProtocol):
@@ -194,11 +198,11 @@ def limited(limits: Limits) -> type[HttpToolsProtocol]:
             self.address = self.client[0] if self.client else ""
             same = clients.setdefault(self.address, {})
             same[self] = None
+            others = (other for other in itertools.chain(unread, waiting, arriving) if other is not self)
             if len(same) > limits.per_address:
-                idle = (
-                    connection for group in (unread, waiting) for connection in same if connection in group
-                )
-                next(idle).abort()  # this one waits, if no other does
+                next((other for other in others if other in same), self).abort()
+            elif sum(map(len, clients.values())) > room:
+                next(others, self).abort()
 
         def wait(self) -> None:
             """Start the clock of the next request."""
@@ -231,6 +235,7 @@ def limited(limits: Limits) -> type[HttpToolsProtocol]:
             """Take the connection out of all lists."""
             self.served()
             _cancel(unread.pop(self, None))
+            arriving.pop(self, None)
             same = clients.get(self.address, {})
             same.pop(self, None)
             if not same:
@@ -254,6 +259,11 @@ def limited(limits: Limits) -> type[HttpToolsProtocol]:
             self.served()
             super().on_headers_complete()
             self.requests.append(self.cycle)
+            arriving[self] = None
+
+        def on_message_complete(self) -> None:
+            arriving.pop(self, None)
+            super().on_message_complete()
 
         def on_response_complete(self) -> None:
             self.requests.popleft()
@@ -293,6 +303,16 @@ def limited(limits: Limits) -> type[HttpToolsProtocol]:
             super().connection_lost(exc)
 
     return Connection
+
+
+def _open_files(count: int) -> int:
+    """How many files this process may have open, after asking the system for as many as `count`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft == resource.RLIM_INFINITY or soft >= allowed:
+        return count if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return allowed
 
 
 def _cancel(timer: asyncio.TimerHandle | None) -> None:
