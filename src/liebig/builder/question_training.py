@@ -106,7 +106,7 @@ def train_on_questions(
         assert start.pool is not None, "the start has encoded the pool"
         mined = ExamplesConfig(questions=exam.questions, bm25=exam.bm25, vectors=start.pool, without=without)
         examples = builder.work(f"examples{name}", EXAMPLES, mined)
-        recipe = finetuning(start.model, examples, text_reader(start.model).max_length, config.minutes)
+        recipe = finetuning(start.model, examples, text_reader(start.model).max_length, config.limit)
         model = builder.work(f"finetuned{name}", FINETUNE, recipe) / "model"
         # Training may have seen shorter texts; lengths and titles stay those of use.
         whole = MeanConfig(start=start.model, trained=model, share=1.0)
@@ -133,15 +133,12 @@ def train_on_questions(
     )
 
 
-def finetuning(model: Path, examples: Path, max_length: int, minutes: float | None) -> FinetuneConfig:
+def finetuning(model: Path, examples: Path, max_length: int, minutes: float) -> FinetuneConfig:
     """The recipe of `liebig finetune`: little, with a small learning rate.
 
     `minutes` are divided among the trainings on all questions and without each part of them.
     """
-    loop = LoopConfig(epochs=EPOCHS, batch=BATCH)
-    if minutes is not None:
-        steps = EPOCHS * steps_of(Collection(examples).count("queries"), BATCH)
-        loop = LoopConfig(minutes=minutes / (PARTS + 1), steps=steps, batch=BATCH)
+    steps = EPOCHS * steps_of(Collection(examples).count("queries"), BATCH)
     return FinetuneConfig(
         model=FolderBackbone(path=model),
         collection=examples,
@@ -150,5 +147,5 @@ def finetuning(model: Path, examples: Path, max_length: int, minutes: float | No
         query_length=min(64, max_length),
         passage_length=min(256, max_length),
         optim=AdamWConfig(lr=LR),
-        loop=loop,
+        loop=LoopConfig(minutes=minutes / (PARTS + 1), steps=steps, batch=BATCH),
     )

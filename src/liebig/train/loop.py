@@ -74,7 +74,8 @@ class LoopConfig(Config):
         default=None,
         gt=0,
         description=(
-            "Training length in minutes of wall-clock time; the learning rate schedule follows the clock"
+            "Training length in minutes of wall-clock time; the learning rate schedule follows the clock, or the steps "
+            "where all of them fit into the time"
         ),
     )
     batch: int = Field(default=64, ge=1, description="Number of examples per step, over all processes")
@@ -369,7 +370,9 @@ class _Training:
     def _factor(self, schedule: ScheduleConfig) -> Callable[[int], float]:
         """Share of the highest learning rate at a step."""
         clock = self.clock
-        return build_schedule(schedule, self.total) if clock is None else lambda step: clock.factor(schedule)
+        if clock is None:
+            return build_schedule(schedule, self.total)
+        return lambda step: clock.factor(schedule, step)
 
     def all_steps(self, batches: Batches, evaluate: Evaluate | None, stop: Stop) -> str | None:
         """From where the run is to its end; returns why it ended early, if it did."""

@@ -116,7 +116,7 @@ class TrainingStage(ABC, Generic[C, Obj]):
             loop = loop.model_copy(update={"batch": data.batch_size})
         # Minutes hold as many steps as the machine has time for, so then it is shared with others; a number of steps
         # gives the same model whoever else is at work.
-        shared = computing_threads() if loop.minutes is not None else nullcontext()
+        shared = computing_threads() if loop.minutes is not None and loop.steps is None else nullcontext()
         with shared:
             trained = train(
                 objective,

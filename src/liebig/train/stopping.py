@@ -32,7 +32,7 @@ class Clock:
 
     def __init__(self, seconds: float, world: World, most: int | None = None) -> None:
         self._seconds, self._world = seconds, world
-        self._most = sys.maxsize if most is None else most
+        self._most, self._first = (sys.maxsize, UNKNOWN) if most is None else (most, most)
         self._start, self._began = now(), 0.0
         self._elapsed = self._trained = 0.0
         self._step: float | None = None  # mean of a step; that of the first alone until there is a second
@@ -60,11 +60,13 @@ class Clock:
             return step
         return min(self._most, step + max(1, int(self._left / max(self._step, 1e-9))))
 
-    def factor(self, schedule: ScheduleConfig) -> float:
-        """Share of the highest learning rate for the coming step."""
+    def factor(self, schedule: ScheduleConfig, step: int) -> float:
+        """Share of the highest learning rate for the coming step; of time only where not all steps fit into it."""
         if self._step is None:
-            return build_schedule(schedule, min(self._most, UNKNOWN))(0)
+            return build_schedule(schedule, self._first)(0)
         a_step = max(self._step, 1e-9)
+        if (self._most - step) * a_step <= self._left:
+            return build_schedule(schedule, self._most)(step)
         # The first step is no measure of time, so neither number counts it.
         total = max(1, min(self._most - 1, round((self._trained + max(0.0, self._left)) / a_step)))
         return build_schedule(schedule, total)(self._trained / a_step)
