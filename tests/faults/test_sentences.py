@@ -14,13 +14,19 @@ from typer.testing import CliRunner
 
 from liebig.base import machine, npy, pipeline
 from liebig.base.config import load
-from liebig.base.errors import CorruptError, ModelError, RecipeError
+from liebig.base.errors import CorruptError, LiebigError, ModelError, RecipeError
 from liebig.base.progress import say, visible
+from liebig.builder import questions, user_questions
 from liebig.builder.build import BuildConfig
 from liebig.cli import make_app, reported
+from liebig.evaluation.scoring import read_results
+from liebig.queries.labelled_pairs import labels_of
 from liebig.stages import STAGES
 from liebig.train.checkpoint import Checkpoints, read
+from liebig.train.distributed import ALONE
+from liebig.train.guards import Budget
 from liebig.train.log import read_log
+from liebig.train.loop import Length, make_plan
 
 
 class LibraryError(Exception):
@@ -204,3 +210,20 @@ def test_an_array_with_another_header_is_refused_without_a_warning(tmp_path, rec
     with pytest.raises(CorruptError, match=r"x\.npy: cannot be mapped"):
         npy.load(tmp_path / "x.npy")
     assert not recwarn.list
+
+
+READERS = {
+    "notes.json": user_questions.notes_of,
+    "questions.jsonl": questions.read,
+    "generation.json": labels_of,
+    "results.json": read_results,
+    "plan.json": lambda folder: make_plan(folder, Length(steps=1), "whole", Budget(None), int, ALONE),
+}
+
+
+@pytest.mark.parametrize("text", ["false", "[1]", '{"a": ', '{"labels": 3, "total": "x"}', "[" * 9999])
+@pytest.mark.parametrize("name", READERS)
+def test_a_file_of_a_stage_with_other_contents_is_named(tmp_path, name, text):
+    (tmp_path / name).write_text(text + "\n")
+    with pytest.raises(LiebigError, match=name):
+        READERS[name](tmp_path)

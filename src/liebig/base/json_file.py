@@ -7,6 +7,7 @@ file, the place in it and the value. Nothing behind it has to look at types agai
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, TypeVar, cast
@@ -52,6 +53,14 @@ def read_json(path: Path, kind: type[T], *, error: type[LiebigError] = CorruptEr
     return parse_json(data, kind, path, error=error, fix=fix)
 
 
+def read_json_lines(path: Path, kind: type[T]) -> Iterator[T]:
+    """The values of a file, one per line; a last line without an end was cut off by a kill, and is left out."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.endswith(b"\n") and line.strip():
+                yield parse_json(line, kind, path, line=number)
+
+
 def parse_json(
     data: bytes,
     kind: type[T],
@@ -59,12 +68,13 @@ def parse_json(
     *,
     error: type[LiebigError] = CorruptError,
     fix: str = AGAIN,
+    line: int | None = None,
 ) -> T:
-    """The same for the contents of a file."""
+    """The same for the contents of a file, or of a line of it."""
     try:
         return cast(T, _adapter(cast(Any, kind)).validate_json(data, strict=True))
     except ValidationError as invalid:
-        raise error(_sentence(invalid), file=path, fix=fix) from None
+        raise error(_sentence(invalid), file=path, line=line, fix=fix) from None
 
 
 @cache

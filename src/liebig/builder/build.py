@@ -22,7 +22,6 @@ encoding takes (`liebig plan`).
 from __future__ import annotations
 
 import html
-import json
 import shutil
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,6 +36,7 @@ from liebig.base import workspace
 from liebig.base.config import Config, InputPath
 from liebig.base.errors import DataError, RecipeError, WorkspaceError
 from liebig.base.hub import model_folder
+from liebig.base.json_file import FileModel, read_json
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Whole, counted
 from liebig.base.records import Document
@@ -57,7 +57,7 @@ from liebig.builder.user_questions import GIVEN, UserQuestionsConfig
 from liebig.collection import Collection
 from liebig.formats.documents import document_lines
 from liebig.formats.ledger import FILES, SKIPPED, summary_lines
-from liebig.formats.output import write_lines
+from liebig.formats.output import json_line, write_lines
 from liebig.model.cross_encoder import CrossEncoder, read_files, reranker_folder
 from liebig.model.folder import encoder_folder, text_reader
 from liebig.model.loading import check_folder
@@ -337,19 +337,25 @@ def kept_documents(out: Path) -> Path:
     return out / WORK / "documents.jsonl"
 
 
+class ReadSummary(FileModel):
+    """Of `summary.json`: what became of the files, and what the columns of tables were taken for."""
+
+    files: dict[str, Any]
+    tables: dict[str, str] = {}
+
+
 def read_collection(builder: Builder, config: BuildConfig, model: Path) -> Path:
     """Documents and passages of the sources, and the list of files that could not be read."""
     read = builder.work(
         "read", INIT, InitConfig(paths=config.sources, format=config.format, strict=config.strict)
     )
-    summary = json.loads((read / "summary.json").read_text(encoding="utf-8"))
-    (builder.out / FILES).write_text(json.dumps(summary["files"], ensure_ascii=False), encoding="utf-8")
+    summary = read_json(read / "summary.json", ReadSummary)
+    (builder.out / FILES).write_text(json_line(summary.files), encoding="utf-8")
     skipped = builder.out / SKIPPED
     skipped.unlink(missing_ok=True)
     if (read / SKIPPED).is_file():
         shutil.copyfile(read / SKIPPED, skipped)
-    tables = summary.get("tables", {})
-    for table, columns in list(tables.items())[:TABLES_SHOWN]:
+    for table, columns in list(summary.tables.items())[:TABLES_SHOWN]:
         builder.say(f"{table}: {columns}")
     cut = PassagesConfig(
         collection=read,
@@ -362,7 +368,7 @@ def read_collection(builder: Builder, config: BuildConfig, model: Path) -> Path:
 
 def unread_lines(out: Path) -> list[str]:
     """What was not read, by suffix and reason; nothing where all files were read."""
-    files = json.loads((out / FILES).read_text(encoding="utf-8"))
+    files = read_json(out / FILES, dict[str, Any])
     if not files["not_read"] and not files["cut"]:
         return []
     cut = f", of which {counted(len(files['cut']), 'files')} in part" if files["cut"] else ""

@@ -24,7 +24,6 @@ memory: titles of at most MOST passages, words of RELATED, and the passages that
 from __future__ import annotations
 
 import heapq
-import json
 import math
 import re
 from collections import Counter, defaultdict
@@ -32,11 +31,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated
 
 from pydantic import Field
 
 from liebig.base.config import Config, InputPath
+from liebig.base.json_file import FileModel, read_json_lines
 from liebig.base.pipeline import Stage
 from liebig.base.records import Judgement, Passage, Query
 from liebig.base.workspace import Folder
@@ -75,6 +75,13 @@ class QuestionsConfig(Config):
     each: int = Field(100, ge=0, description="Maximum number of questions of a kind.")
     pool: int = Field(3000, ge=1, description="Maximum number of passages they are asked against.")
     seed: int = Field(0, ge=0, description="Draws documents, questions and pool.")
+
+
+class SectionPassages(FileModel):
+    """A line of `sections.jsonl`."""
+
+    heading: str
+    passages: Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -155,13 +162,7 @@ def _write_pairs(path: Path, questions: Sequence[Question], collection: Collecti
 
 def read(folder: Path) -> list[Question]:
     """The questions that `write_questions` wrote."""
-    lists = ("passages", "against")
-    return [Question(**row | {name: tuple(row[name]) for name in lists}) for row in _rows(folder / QUESTIONS)]
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as file:
-        yield from map(json.loads, file)
+    return list(read_json_lines(folder / QUESTIONS, Question))
 
 
 def bare(passage: Passage, cuts: Sequence[str] = ()) -> Passage:
@@ -222,13 +223,13 @@ def _generated(collection: Collection, in_sample: InSample) -> Iterator[Question
 
 def _headings(collection: Collection, in_sample: InSample) -> Iterator[Question]:
     path = collection.path / SECTIONS
-    for row in _rows(path) if path.is_file() else ():
-        if not in_sample(row["passages"][0]):
+    for section in read_json_lines(path, SectionPassages) if path.is_file() else ():
+        if not in_sample(section.passages[0]):
             continue
-        first = collection.passage(row["passages"][0])
-        title = "" if first.title.casefold() in row["heading"].casefold() else first.title
-        if first.title and len(row["passages"]) <= LONGEST:
-            yield Question(f"{title} {row['heading']}".strip(), tuple(row["passages"]), "heading")
+        first = collection.passage(section.passages[0])
+        title = "" if first.title.casefold() in section.heading.casefold() else first.title
+        if first.title and len(section.passages) <= LONGEST:
+            yield Question(f"{title} {section.heading}".strip(), section.passages, "heading")
 
 
 def _titles(collection: Collection, in_sample: InSample) -> Iterator[Question]:

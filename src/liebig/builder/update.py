@@ -9,7 +9,6 @@ what changed and the questions of the check; memory: 16 bytes per passage.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,6 +21,7 @@ from pydantic import Field
 from liebig.base import workspace
 from liebig.base.config import Config, InputPath
 from liebig.base.errors import RecipeError
+from liebig.base.json_file import read_json
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Whole, counted
 from liebig.base.records import Passage
@@ -240,7 +240,7 @@ def _update(builder: Builder, before: RetrieverDescription, sources: Sequence[st
                 sentences=None if before.sentences is None else out / before.sentences,
             ),
         )
-        counts = Counts(**json.loads((changes / SUMMARY).read_text(encoding="utf-8")))
+        counts = read_json(changes / SUMMARY, Counts)
         if counts.nothing:
             whole.drop(*PHASES)  # the sentence below says all of it
             for line in ("Nothing has changed.", *unread_lines(out)):

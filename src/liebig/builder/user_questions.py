@@ -18,7 +18,6 @@ Enough of them also train (`question_training.py`).
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -26,10 +25,11 @@ from pathlib import Path
 from typing import Annotated
 
 import orjson
-from pydantic import Field
+from pydantic import Field, NonNegativeInt
 
 from liebig.base.config import Config, InputPath, Unrecorded
 from liebig.base.errors import DataError
+from liebig.base.json_file import FileModel, read_json
 from liebig.base.pipeline import Stage
 from liebig.base.records import Judgement, Query
 from liebig.base.workspace import Folder
@@ -287,6 +287,13 @@ class UserQuestionsConfig(Config):
     seed: int = Field(0, description="Draws the pool.")
 
 
+class QuestionNotes(FileModel):
+    """`notes.json`."""
+
+    notes: list[str]
+    judged: NonNegativeInt
+
+
 def write_user_questions(config: UserQuestionsConfig, folder: Folder) -> None:
     """Write judged questions and their pool as `questions.py` does, the others beside them, and notes."""
     collection = Collection(config.collection)
@@ -308,8 +315,8 @@ def write_user_questions(config: UserQuestionsConfig, folder: Folder) -> None:
 
 def notes_of(folder: Path) -> tuple[list[str], int]:
     """What `write_user_questions` has to say, and how many questions are judged."""
-    written = json.loads((folder / NOTES).read_text(encoding="utf-8"))
-    return written["notes"], written["judged"]
+    written = read_json(folder / NOTES, QuestionNotes)
+    return written.notes, written.judged
 
 
 GIVEN = Stage("given", UserQuestionsConfig, write_user_questions, part_of="build")

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig.base.errors import DataError, RecipeError, WorkspaceError
+from liebig.base.errors import AGAIN, CorruptError, DataError, RecipeError, WorkspaceError
 from liebig.base.hub import name_of
+from liebig.base.json_file import read_json, read_json_lines
 from liebig.base.progress import counted
 from liebig.base.records import Passage, Query
 from liebig.base.statistics import Interval, bootstrap_all, bootstrap_of
@@ -31,7 +32,7 @@ from liebig.measures.answers import (
 )
 from liebig.measures.evaluator import RunBlock, Scores, evaluate, judgements_from_mapping
 from liebig.measures.similarity import pearson, spearman
-from liebig.queries.labelled_pairs import GENERATION
+from liebig.queries.labelled_pairs import GENERATION, GeneratedFrom
 
 # Top-k answer accuracy of a run: for each question, the rank of the first passage that contains an answer.
 #
@@ -158,17 +159,7 @@ def to_json(results: Results) -> dict[str, Any]:
 def read_results(folder: Path) -> Results:
     """The results an evaluation left in a folder."""
     path = folder / RESULTS
-    try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError("there are no results to read", file=path, fix="run liebig evaluate first") from error
-    tasks = [
-        TaskResult(
-            **{**task, "measures": {name: Interval(**value) for name, value in task["measures"].items()}}
-        )
-        for task in tree["tasks"]
-    ]
-    return Results(tree["system"], tasks, tree["means"])
+    return read_json(path, Results, error=DataError, fix="run liebig evaluate first")
 
 
 def query_lines(per_query: PerQuery, extra: Mapping[str, Sequence[Any]]) -> Iterator[str]:
@@ -182,9 +173,13 @@ def query_lines(per_query: PerQuery, extra: Mapping[str, Sequence[Any]]) -> Iter
 def read_per_query(folder: Path, task: TaskResult) -> PerQuery:
     """The values of a task's queries."""
     path, names = folder / task.values, tuple(task.measures)
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    values = np.array([[row[name] for name in names] for row in rows], dtype=np.float64)
-    return PerQuery(tuple(row["query"] for row in rows), names, values.reshape(len(rows), len(names)))
+    rows = list(read_json_lines(path, dict[str, Any]))
+    try:
+        values = np.array([[row[name] for name in names] for row in rows], dtype=np.float64)
+        queries = tuple(str(row["query"]) for row in rows)
+    except (KeyError, TypeError, ValueError):
+        raise CorruptError("a line lacks its query or a measure", file=path, fix=AGAIN) from None
+    return PerQuery(queries, names, values.reshape(len(rows), len(names)))
 
 
 CUTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -520,14 +515,13 @@ def labels_behind(path: Path, seen: set[Path]) -> Iterator[str]:
 
 
 def _of_collection(folder: Path, split: str | None) -> Iterator[str]:
-    path = folder / GENERATION
-    if not path.is_file():
+    if not (folder / GENERATION).is_file():
         yield folder.name + (f", {split}" if split else "")
         return
-    about = json.loads(path.read_text(encoding="utf-8"))
-    if about.get("of_the_corpus"):
+    about = read_json(folder / GENERATION, GeneratedFrom)
+    if about.of_the_corpus:
         return
-    for label in about.get("labels") or ["labels not known"]:
+    for label in about.labels or ["labels not known"]:
         yield f"{label} (through generated queries)"
 
 

@@ -5,7 +5,6 @@ A file is read only if its hash is the one that its stage wrote.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 from liebig.base.config import as_literal
 from liebig.base.errors import DataError
+from liebig.base.json_file import read_json, read_json_lines
 from liebig.base.progress import duration
 from liebig.base.workspace import MANIFEST, Manifest, digest, read_manifest
 
@@ -69,19 +69,12 @@ class StageRun:
     def json(self, name: str) -> Any:
         """The content of a JSON file in the folder, None if there is none."""
         path = self.file(name)
-        return json.loads(path.read_text(encoding="utf-8")) if path else None
+        return read_json(path, object) if path else None
 
     def lines(self, name: str) -> list[dict[str, Any]]:
         """The rows of a JSON lines file, empty if there is none; an incomplete last line is dropped."""
         path = self.file(name)
-        if path is None:
-            return []
-        text = path.read_text(encoding="utf-8")
-        return [
-            json.loads(line)
-            for line in text.splitlines(keepends=True)
-            if line.endswith("\n") and line.strip()
-        ]
+        return [] if path is None else list(read_json_lines(path, dict[str, Any]))
 
 
 def find_stages(folders: Iterable[Path]) -> list[StageRun]:

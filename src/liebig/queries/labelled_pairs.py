@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 
 from liebig.base import rng
 from liebig.base.errors import DataError
+from liebig.base.json_file import FileModel, read_json
 from liebig.base.records import Passage
 from liebig.collection import Collection
 
@@ -57,7 +57,14 @@ def draw(n: int, count: int | None, seed: int, purpose: int) -> np.ndarray:
 GENERATION = "generation.json"
 
 
+class GeneratedFrom(FileModel):
+    """`generation.json`, as far as it says what is behind generated queries."""
+
+    labels: list[str] = []
+    of_the_corpus: bool = False
+
+
 def labels_of(folder: Path) -> list[str]:
     """Which human labels are behind the queries of a folder, as far as it says so."""
     about = folder / GENERATION
-    return list(json.loads(about.read_text(encoding="utf-8")).get("labels", ())) if about.is_file() else []
+    return read_json(about, GeneratedFrom).labels if about.is_file() else []

@@ -9,7 +9,6 @@ Cost: the tokenizer's time and about a tenth of it; about 150 MB of memory a pro
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liebig.base.errors import DataError
+from liebig.base.json_file import read_json
 from liebig.base.machine import spread
 from liebig.base.progress import Progress, quantity
 from liebig.base.records import Document, Passage, Section
@@ -190,8 +190,8 @@ def prepare(
     shutil.rmtree(folder / SHARDS, ignore_errors=True)
     for stray in folder.glob(".*.tmp"):
         stray.unlink()
-    summary: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    if summary["tokens"] == 0:
+    summary = read_json(folder / SUMMARY, dict[str, Any])
+    if not summary.get("tokens"):
         raise DataError("the collection has no text", file=collection, fix="look at it with liebig init")
     return summary
 

@@ -27,6 +27,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from liebig.base.errors import CorruptError, TrainingError, WorkspaceError
+from liebig.base.json_file import read_json
 from liebig.base.workspace import atomic_write, hash_file, sync
 from liebig.train.stopping import Best
 
@@ -69,10 +70,10 @@ def write(folder: Path, snapshot: Snapshot) -> None:
 def read(folder: Path) -> Snapshot:
     """The snapshot in `folder`; every file is checked against its hash before it is opened."""
     try:
-        state = json.loads((folder / STATE).read_text(encoding="utf-8"))
-        digest = state.pop("digest")
+        state = read_json(folder / STATE, dict[str, Any])
+        digest = state.pop("digest", None)
         whole = _digest(state) == digest
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
+    except CorruptError:
         whole = False
     if not whole:
         raise CorruptError("state.json of this checkpoint is damaged", file=folder, fix=AGAIN)
@@ -162,8 +163,8 @@ class Checkpoints:
     def best(self) -> int | None:
         """The step of the best checkpoint."""
         try:
-            return int(json.loads((self.folder / BEST).read_text(encoding="utf-8"))["step"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return read_json(self.folder / BEST, Best).step
+        except CorruptError:
             return None
 
     def mark(self, best: Best | None) -> None:
@@ -187,7 +188,7 @@ class Checkpoints:
 
     def _update(self, step: int, facts: Mapping[str, Any], best: Best | None) -> None:
         path = self.path(step) / STATE
-        body = json.loads(path.read_text(encoding="utf-8"))
+        body = read_json(path, dict[str, Any])
         _write_state(path, {name: body[name] for name in ("step", "files", "aliases")} | {"facts": facts})
         if best is not None:
             self.mark(best)

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from liebig.base.config import Config
 from liebig.base.errors import TrainingError
+from liebig.base.json_file import read_json
 from liebig.base.rng import key
 from liebig.base.workspace import atomic_write
 from liebig.model.kernels.captured import forget
@@ -207,7 +208,7 @@ def make_plan(
     """The steps of the plan in the folder, or of a new one; sets the `budget`, for which `find` is asked if need be."""
     path = folder / PLAN
     if world.any(path.is_file()):
-        plan = StepPlan(**json.loads(path.read_text(encoding="utf-8")))
+        plan = read_json(path, StepPlan)
         budget.tokens = plan.chunk_tokens
         return plan.total
     budget.tokens = find() if chunk_tokens == "auto" else None if chunk_tokens == "whole" else chunk_tokens
