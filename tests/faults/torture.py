@@ -17,7 +17,19 @@ from typing import Any
 
 from liebig.base.workspace import atomic_write
 
-PARTS = ("damage", "crafted", "kills", "together", "disk", "disks", "extremes", "fuzz", "requests", "load")
+PARTS = (
+    "damage",
+    "crafted",
+    "kills",
+    "together",
+    "disk",
+    "disks",
+    "extremes",
+    "bombs",
+    "fuzz",
+    "requests",
+    "load",
+)
 
 
 class Tally:
@@ -90,7 +102,7 @@ def main() -> int:
 
 def _run(part: str) -> Callable[[Tally, Path, argparse.Namespace], None]:
     """The function of a part; a part imports what it needs, and not what the others do."""
-    parts = (damage, crafted, kills, together, disk, disks, extremes, fuzz, requests, load)
+    parts = (damage, crafted, kills, together, disk, disks, extremes, bombs, fuzz, requests, load)
     return {function.__name__: function for function in parts}[part]
 
 
@@ -148,6 +160,13 @@ def extremes(tally: Tally, out: Path, given: argparse.Namespace) -> None:
     from tests.faults.extremes import run
 
     run(tally, out, given.documents, given.megabytes)
+
+
+def bombs(tally: Tally, out: Path, given: argparse.Namespace) -> None:
+    """PDF files that cost much, and the growth of CPU time of every reader."""
+    from tests.faults.bombs import run
+
+    run(tally, out)
 
 
 def kills(tally: Tally, out: Path, given: argparse.Namespace) -> None:

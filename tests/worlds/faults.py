@@ -147,6 +147,8 @@ def finish(function: str, *args: Path) -> float:
     process = SERVER.Process(target=_run, args=(function, args), daemon=False)
     process.start()
     process.join(PATIENCE)
+    process.kill()  # one that hangs
+    process.join()
     assert process.exitcode == 0, f"{function} ended with {process.exitcode}"
     return time.monotonic() - began
 

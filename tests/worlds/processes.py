@@ -23,7 +23,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
-PATIENCE = 240  # seconds; a busy machine is slow, and nothing waits this long unless something hangs
+PATIENCE = 600  # seconds; a busy machine is slow, and nothing waits this long unless something hangs
 PRELOADED = ["tests.worlds.preloaded"]
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(PRELOADED)
