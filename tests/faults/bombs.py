@@ -96,13 +96,21 @@ CMAP = b"begincmap 1 begincodespacerange <0000><FFFF> endcodespacerange %b endcm
 PDFS: dict[str, Callable[[], bytes]] = {
     "stream of 2 GB, deflated once": lambda: page(packed(1, 2 << 30)),
     "stream of 2 GB, deflated 3 times": lambda: page(packed(3, 2 << 30)),
-    "1,000 nested filters": lambda: page(stream(zlib.compress(b"x"), b"/Filter[" + b"/FlateDecode" * 1000 + b"]")),
+    "1,000 nested filters": lambda: page(
+        stream(zlib.compress(b"x"), b"/Filter[" + b"/FlateDecode" * 1000 + b"]")
+    ),
     "run lengths": lambda: page(stream(b"\x81a" * 8_000_000, b"/Filter/RunLengthDecode")),
-    "count of 10^9 pages": lambda: pdf({1: CATALOG, 2: b"<</Type/Pages/Kids[3 0 R]/Count 1000000000>>", 3: b"<<>>"}),
+    "count of 10^9 pages": lambda: pdf(
+        {1: CATALOG, 2: b"<</Type/Pages/Kids[3 0 R]/Count 1000000000>>", 3: b"<<>>"}
+    ),
     "page tree in a circle": lambda: pdf({1: CATALOG, 2: b"<</Type/Pages/Kids[2 0 R 2 0 R]/Count 2>>"}),
     "500,000 times one page": lambda: pdf(
-        {1: CATALOG, 2: b"<</Type/Pages/Kids[" + b"3 0 R " * 500_000 + b"]/Count 500000>>",
-         3: b"<</Type/Page/Parent 2 0 R>>"}),  # fmt: skip
+        {
+            1: CATALOG,
+            2: b"<</Type/Pages/Kids[" + b"3 0 R " * 500_000 + b"]/Count 500000>>",
+            3: b"<</Type/Page/Parent 2 0 R>>",
+        }
+    ),
     "page tree 20,000 deep": lambda: deep_pages(20_000),
     "arrays 100,000 deep": lambda: page(b"[" * 100_000),
     "dictionaries 100,000 deep": lambda: page(b"<</A " * 100_000),
@@ -112,36 +120,65 @@ PDFS: dict[str, Callable[[], bytes]] = {
     "length that is itself": lambda: page(b"<</Length 4 0 R>>\nstream\nx\nendstream"),
     "forms that show forms": lambda: laughs(16),
     "form that shows itself": lambda: page(
-        stream(b"/X Do"), b"<</XObject<</X 6 0 R>>>>",
-        form=stream(b"/X Do /X Do", b"/Type/XObject/Subtype/Form/Resources<</XObject<</X 6 0 R>>>>")),  # fmt: skip
+        stream(b"/X Do"),
+        b"<</XObject<</X 6 0 R>>>>",
+        form=stream(b"/X Do /X Do", b"/Type/XObject/Subtype/Form/Resources<</XObject<</X 6 0 R>>>>"),
+    ),
     "5 million operators": lambda: page(stream(zlib.compress(BIG * 1_000_000), b"/Filter/FlateDecode")),
     "operands without an operator": lambda: page(stream(b"1 " * 3_000_000)),
     "inline image without an end": lambda: page(stream(b"BI /W 9 /H 9 ID " + b"EI" * 500_000)),
     "strings without an end": lambda: page(stream(b"(" * 2_000_000)),
     "wide ranges of a font's characters": lambda: page(
-        stream(BIG), b"<</Font<</F<</Type/Font/Subtype/Type0/ToUnicode 6 0 R>>>>>>",
-        cmap=stream(CMAP % (b"1 beginbfrange <0000><FFFF><0000> endbfrange\n" * 500))),  # fmt: skip
-    "earlier table that is itself": lambda: pdf({1: CATALOG, 2: b"<</Type/Pages/Kids[]/Count 0>>"}, b"/Prev 9"),
+        stream(BIG),
+        b"<</Font<</F<</Type/Font/Subtype/Type0/ToUnicode 6 0 R>>>>>>",
+        cmap=stream(CMAP % (b"1 beginbfrange <0000><FFFF><0000> endbfrange\n" * 500)),
+    ),
+    "earlier table that is itself": lambda: pdf(
+        {1: CATALOG, 2: b"<</Type/Pages/Kids[]/Count 0>>"}, b"/Prev 9"
+    ),
     "tables that name each other": lambda: (
-        b"%PDF-1.7\n" + b"xref\n0 0\ntrailer\n<</Root 1 0 R/Prev %09d>>\n" * 2 % (9, 9) + b"startxref\n9\n%%EOF"),
-    "table of 10^9 rows": lambda: b"%PDF-1.7\nxref\n0 1000000000\ntrailer<</Root 1 0 R>>\nstartxref\n9\n%%EOF",
+        b"%PDF-1.7\n"
+        + b"xref\n0 0\ntrailer\n<</Root 1 0 R/Prev %09d>>\n" * 2 % (9, 9)
+        + b"startxref\n9\n%%EOF"
+    ),
+    "table of 10^9 rows": lambda: (
+        b"%PDF-1.7\nxref\n0 1000000000\ntrailer<</Root 1 0 R>>\nstartxref\n9\n%%EOF"
+    ),
     "stream of the table, 10^9 rows": lambda: (
-        b"%PDF-1.7\n1 0 obj\n" + stream(b"", b"/Type/XRef/W[1 2 1]/Index[0 1000000000]/Size 1000000000/Root 1 0 R")
-        + b"\nendobj\nstartxref\n9\n%%EOF"),  # fmt: skip
+        b"%PDF-1.7\n1 0 obj\n"
+        + stream(b"", b"/Type/XRef/W[1 2 1]/Index[0 1000000000]/Size 1000000000/Root 1 0 R")
+        + b"\nendobj\nstartxref\n9\n%%EOF"
+    ),
     "no table, 200,000 objects": lambda: pdf(
-        {1: CATALOG, 2: b"<</Type/Pages/Kids[]/Count 0>>"} | dict.fromkeys(range(3, 200_000), b"<<>>"), table=False),
+        {1: CATALOG, 2: b"<</Type/Pages/Kids[]/Count 0>>"} | dict.fromkeys(range(3, 200_000), b"<<>>"),
+        table=False,
+    ),
     "object stream of 10^9 objects": lambda: page(
-        b"7 0 R", objects=stream(b"7 0 <<>>", b"/Type/ObjStm/N 1000000000/First 4")),
+        b"7 0 R", objects=stream(b"7 0 <<>>", b"/Type/ObjStm/N 1000000000/First 4")
+    ),
     "object streams that extend each other": lambda: page(
-        b"9 0 R", a=stream(b"", b"/Type/ObjStm/N 0/First 0/Extends 7 0 R"),
-        b=stream(b"", b"/Type/ObjStm/N 0/First 0/Extends 6 0 R")),  # fmt: skip
+        b"9 0 R",
+        a=stream(b"", b"/Type/ObjStm/N 0/First 0/Extends 7 0 R"),
+        b=stream(b"", b"/Type/ObjStm/N 0/First 0/Extends 6 0 R"),
+    ),
     "outline in a circle": lambda: pdf(
-        {1: b"<</Type/Catalog/Pages 2 0 R/Outlines 3 0 R>>", 2: b"<</Type/Pages/Kids[]/Count 0>>",
-         3: b"<</First 4 0 R/Last 4 0 R>>", 4: b"<</Title(a)/Next 4 0 R/First 4 0 R/Parent 3 0 R>>"}),  # fmt: skip
+        {
+            1: b"<</Type/Catalog/Pages 2 0 R/Outlines 3 0 R>>",
+            2: b"<</Type/Pages/Kids[]/Count 0>>",
+            3: b"<</First 4 0 R/Last 4 0 R>>",
+            4: b"<</Title(a)/Next 4 0 R/First 4 0 R/Parent 3 0 R>>",
+        }
+    ),
     "names that name each other": lambda: pdf(
-        {1: b"<</Type/Catalog/Pages 2 0 R/Names<</Dests 3 0 R>>/Outlines 4 0 R>>", 2: b"<</Kids[]/Count 0>>",
-         3: b"<</Kids[3 0 R 3 0 R]>>", 4: b"<</First 5 0 R>>", 5: b"<</Title(a)/Dest(b)>>"}),  # fmt: skip
-}  # fmt: skip
+        {
+            1: b"<</Type/Catalog/Pages 2 0 R/Names<</Dests 3 0 R>>/Outlines 4 0 R>>",
+            2: b"<</Kids[]/Count 0>>",
+            3: b"<</Kids[3 0 R 3 0 R]>>",
+            4: b"<</First 5 0 R>>",
+            5: b"<</Title(a)/Dest(b)>>",
+        }
+    ),
+}
 
 
 def run(tally: Tally, out: Path) -> None:
@@ -165,7 +202,11 @@ def run(tally: Tally, out: Path) -> None:
 
 
 GROWING = {
-    ".txt": shapes.TEXTS, ".md": shapes.TEXTS, ".rst": shapes.TEXTS, ".html": shapes.PAGES, "": shapes.FILES,
+    ".txt": shapes.TEXTS,
+    ".md": shapes.TEXTS,
+    ".rst": shapes.TEXTS,
+    ".html": shapes.PAGES,
+    "": shapes.FILES,
     ".pdf": {
         "operators.pdf": lambda n: page(stream(BIG * n)),
         "strings.pdf": lambda n: page(stream(b"(" * n)),
@@ -173,7 +214,7 @@ GROWING = {
         "inline.pdf": lambda n: page(stream(b"BI ID " + b"EI" * n)),
         "operands.pdf": lambda n: page(stream(b"1 " * n)),
     },
-}  # fmt: skip
+}
 
 
 def grown(home: Path, suffix: str, name: str, shape: Callable[[int], str | bytes], tally: Tally) -> list[str]:
