@@ -7,17 +7,23 @@ manifests, and `timing.jsonl`.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from liebig.base import pipeline, workspace
 from liebig.base.errors import LiebigError
 from liebig.base.pipeline import Planned
+from liebig.serve.label import JUDGEMENTS
 from liebig.stages import STAGES
 from liebig.train.log import TIMING
+from tests.faults import traffic
 from tests.faults.torture import Tally
 from tests.worlds import faults
 from tests.worlds.smoke import ROOT
@@ -65,6 +71,9 @@ def run(tally: Tally, out: Path, wanted: int) -> None:
             kill_stage(item, home, seconds[item.name], expected[item.name], rng, tally)
         kill_build(home / "built", rng, tally)
         kill_update(home / "updated", rng, tally)
+        kill_teacher(home / "taught", rng, tally)
+        kill_label(home / "labelled", rng, tally)
+        kill_serve(home / "served", rng, tally)
     shutil.rmtree(home)
 
 
@@ -135,6 +144,65 @@ def kill_update(home: Path, rng: random.Random, tally: Tally) -> None:
     if faults.answers(out) != new:
         wrong.append("update resumed: other answers than one that was not killed")
     settle("update", out, wrong, tally)
+
+
+def kill_teacher(home: Path, rng: random.Random, tally: Tally) -> None:
+    """Kill a build with a teacher, which trains by the clock: it is resumed, and answers."""
+    faults.write_documents(home / "source", faults.TOPICS)
+    words = (
+        home / "source",
+        faults.write_model(home / "model"),
+        faults.write_model(home / "teacher"),
+        home / "out",
+    )
+    seconds, wrong = faults.finish("taught", *words), list[str]()
+    expected = {path.name for path in (home / "out").iterdir()}
+    shutil.rmtree(home / "out")
+    for _ in range(rng.randint(1, AT_ONCE)):
+        if faults.kill("taught", rng.uniform(0, seconds), *words):
+            tally.add("kills")
+            tally.add("of build --teacher")
+    faults.finish("taught", *words)
+    if not all(faults.answers(home / "out")) or {path.name for path in (home / "out").iterdir()} != expected:
+        wrong.append("build --teacher resumed: other parts, or no answers")
+    settle("build --teacher", home / "out", wrong, tally)
+
+
+def kill_label(home: Path, rng: random.Random, tally: Tally) -> None:
+    """Kill `liebig label` while judgements come: what it acknowledged is in the file, and it starts again."""
+    out, acknowledged, wrong = traffic.build(home), set[tuple[str, str]](), list[str]()
+    for number in range(rng.randint(1, AT_ONCE)):
+        with traffic.server(out, home / "log", name="label", killed=True) as (port, pid):
+            timer = threading.Timer(rng.uniform(0, 2), os.kill, (pid, signal.SIGKILL))
+            timer.start()
+            acknowledged |= traffic.judge(port, faults.TOPICS, [f"question {number} {n}" for n in range(500)])
+            timer.join()
+        tally.add("kills")
+        tally.add("of label")
+        wrong += [f"label killed: {row} was lost" for row in acknowledged - traffic.judged(out / JUDGEMENTS)]
+    tally.add("judgements kept", len(acknowledged))
+    settle("label", out, wrong, tally)
+
+
+def kill_serve(home: Path, rng: random.Random, tally: Tally) -> None:
+    """Kill `liebig serve` while it switches to a new generation: the folder stays whole and is served again."""
+    out, wrong = traffic.build(home), list[str]()
+    for number in range(rng.randint(1, AT_ONCE)):
+        with traffic.server(out, home / "log", killed=True) as (port, pid):
+            faults.write_documents(home / "source", [f"quince{number}"])
+            faults.finish("update", out)
+            time.sleep(rng.uniform(0, 2))  # it looks for a new generation every second
+            os.kill(pid, signal.SIGKILL)
+        tally.add("kills")
+        tally.add("of serve")
+    expected = traffic.answers(out)[1]
+    with traffic.server(out, home / "log") as (port, _):
+        for query, system, k in expected:
+            body = json.dumps({"query": query, "system": system, "k": k}).encode()
+            status, said, _ = traffic.Client(port).ask("POST", "/search", body, **traffic.JSON)
+            if status != 200 or not traffic.agrees(json.loads(said)["results"], expected[query, system, k]):
+                wrong.append(f"serve after a kill: {query}, {system}: {status}, {said[:200]!r}")
+    settle("serve", out, wrong, tally)
 
 
 def settle(what: str, out: Path, wrong: list[str], tally: Tally) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from liebig.base.errors import LiebigError
+from liebig.serve.label import JUDGEMENTS
+from tests.faults import traffic
 from tests.faults.torture import Tally
 from tests.worlds import faults
 from tests.worlds.processes import PATIENCE, liebig, running
@@ -29,6 +32,7 @@ def run(tally: Tally, out: Path, wanted: int) -> None:
             wrong += search_while_updating(home, old, tally)
             faults.write_documents(home / "source", ["saffron"])
             wrong += two_at_once(["update", "out"], home, tally)
+            wrong += two_labels(home, tally)
         tally.save(wrong)
     shutil.rmtree(home)
 
@@ -51,6 +55,23 @@ def two_at_once(words: list[str], home: Path, tally: Tally) -> list[str]:
         *([f"{words[0]} after two at once: {again.stderr[-300:]!r}"] if again.returncode else []),
         *(f"{words[0]}: {name} was left over" for name in left),
     ]
+
+
+def two_labels(home: Path, tally: Tally) -> list[str]:
+    """Two people judge at once, each with a server of their own: the file has what both were told is saved."""
+    out = home / "out"
+    with (
+        traffic.server(out, home / "first", name="label") as (first, _),
+        traffic.server(out, home / "second", name="label") as (second, _),
+        ThreadPoolExecutor(2) as pool,
+    ):
+        done = [
+            pool.submit(traffic.judge, port, faults.TOPICS, [f"{name} {n}" for n in range(50)])
+            for name, port in (("a", first), ("b", second))
+        ]
+        acknowledged = done[0].result() | done[1].result()
+    tally.add("judgements of two labels", len(acknowledged))
+    return [f"two labels: {row} was lost" for row in acknowledged - traffic.judged(out / JUDGEMENTS)]
 
 
 def search_while_updating(home: Path, old: list[list[tuple[str, float]]], tally: Tally) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import random
@@ -20,12 +21,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from liebig.builder.user_questions import read_file
 from liebig.search.retriever import Retriever
 from tests.faults.torture import Tally
 from tests.worlds import faults
@@ -77,9 +79,11 @@ def agrees(rows: list[dict[str, Any]], expected: list[tuple[str, float]]) -> boo
 
 
 @contextlib.contextmanager
-def server(folder: Path, log: Path, *options: str) -> Iterator[tuple[int, int]]:
+def server(
+    folder: Path, log: Path, *options: str, name: str = "serve", killed: bool = False
+) -> Iterator[tuple[int, int]]:
     """`liebig serve` in a process of its own: its port and process id. It must end with 0 when it is told to."""
-    command = [sys.executable, "-m", "liebig", "serve", str(folder), "--port", "0", *options]
+    command = [sys.executable, "-m", "liebig", name, str(folder), "--port", "0", *options]
     with log.open("w") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
     try:
@@ -88,12 +92,30 @@ def server(folder: Path, log: Path, *options: str) -> Iterator[tuple[int, int]]:
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < until, "the server did not start"
             time.sleep(0.2)
-        yield int(log.read_text().split(" at http://127.0.0.1:")[1].split()[0]), process.pid
+        yield int(log.read_text().split(" at http://127.0.0.1:")[1].split()[0].partition("/")[0]), process.pid
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         code = process.wait(120)
-    assert code == 0, f"the server ended with {code}"
+    assert code == 0 or (killed and code == -signal.SIGKILL), f"the server ended with {code}"
+
+
+def judge(port: int, topics: Sequence[str], questions: Sequence[str]) -> set[tuple[str, str]]:
+    """Judge passages until all are judged or the server is gone; gives what it acknowledged."""
+    client, acknowledged = Client(port), set[tuple[str, str]]()
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        for question, topic in itertools.product(questions, topics):
+            row = {"question": question, "passage": f"{topic}.md-0", "relevance": 1}
+            status, said, _ = client.ask("POST", "/label/judgement", json.dumps(row).encode(), **JSON)
+            assert status == 200, said
+            acknowledged.add((question, row["passage"]))
+    return acknowledged
+
+
+def judged(file: Path) -> set[tuple[str, str]]:
+    """The judgements of a file."""
+    questions, _ = read_file(file) if file.is_file() and file.stat().st_size else ([], [])
+    return {(question.text, id) for question in questions for id in question.grades}
 
 
 def memory(pid: int) -> int:

@@ -62,6 +62,12 @@ def build_retriever(source: Path, model: Path, out: Path) -> None:
     build(config, out, lambda line: None)
 
 
+def build_with_teacher(source: Path, model: Path, teacher: Path, out: Path) -> None:
+    """Build with a teacher and a moment of training."""
+    config = BuildConfig(sources=(str(source),), model=str(model), teacher=str(teacher), minutes=0.05)
+    build(config, out, lambda line: None)
+
+
 def update_retriever(out: Path) -> None:
     """Take in what has changed."""
     update(out, [], lambda line: None)
@@ -174,6 +180,7 @@ def run_one(recipe: Path, out: Path, name: Path) -> None:
 
 FUNCTIONS: dict[str, Callable[..., None]] = {
     "build": build_retriever,
+    "taught": build_with_teacher,
     "update": update_retriever,
     "stage": run_one,
     "points": kill_points.run,
