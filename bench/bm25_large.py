@@ -123,18 +123,19 @@ def score_postings(starts: Longs, docs: Int32s, tf: Any, norms: Any, scores: Flo
 
 
 def draw_segment(wiki: Path, real: int, passages: int, folder: Path) -> Segment:
-    vocabulary = Vocabulary(Analyzer())
+    terms: dict[str, int] = {}
+    vocabulary = Vocabulary(Analyzer(), terms)
     rows = [
         np.fromiter(vocabulary.numbers(f"{passage.title} {passage.text}"), np.int32)
         for passage in islice(cut(wiki), real)
     ]
     rows = [row[row >= 0] for row in rows]
     tokens, ends = np.concatenate(rows), np.cumsum([len(row) for row in rows])
-    lengths, counts = count(tokens, ends, passages, len(vocabulary.terms))
+    lengths, counts = count(tokens, ends, passages, len(terms))
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     docs, tf = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.uint8)
     fill(tokens, ends, starts[:-1].copy(), lengths, docs, tf)
-    write_strings(folder, "terms", iter(vocabulary.terms))
+    write_strings(folder, "terms", iter(terms))
     fields = np.zeros((passages, 3), np.int32)
     fields[:, 1] = lengths
     # nothing asks for ids, and those of millions of passages would take most of the time

@@ -453,7 +453,9 @@ def plan_build(config: BuildConfig) -> ResourcePlan:
 def measure(config: BuildConfig) -> SourceSize:
     """Read and cut the first records of the sources, and scale them to all of their bytes."""
     tokenizer = Tokenizer.from_folder(config.start)
-    cutter = by_tokens(tokenizer, passage_length(config.start), language=sentence_language(config.language))
+    cutter = by_tokens(
+        tokenizer, passage_length(config.start), language=sentence_language(config.language or "en")
+    )
     began = perf_counter()
     files = [one for source in config.sources for one in detect(source)]
     sizes = {

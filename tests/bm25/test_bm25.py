@@ -17,7 +17,8 @@ from liebig.bm25 import kernels, search
 from liebig.bm25.analysis import Analyzer, language_name, stop_words
 from liebig.bm25.index import GeneratedQueries, plain
 from liebig.bm25.search import BM25, BM25Settings
-from liebig.bm25.update import write_index
+from liebig.bm25.update import settings_of, write_index
+from liebig.search.explain import bm25_score
 from liebig.stages.bm25 import BM25Config, run
 from tests.worlds.crafted import rewrite_manifest
 
@@ -437,3 +438,72 @@ def test_room_for_merged_postings_is_taken_before_they_are_written(tmp_path, mon
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(OSError, match="No space left"):
         build(tmp_path / "b", passages(3, seed=1), base=tmp_path / "a", delete=["p1", "p2"], compact=True)
+
+
+MIXED = [
+    Passage("en-1", "The kitchen was renovated, and the landlord paid for it.", language="en"),
+    Passage("en-2", "Los Angeles is where dice are made; few die young.", language="en"),
+    Passage("de-1", "Die Küche wurde renoviert, die Häuser nicht.", language="de"),
+    Passage("de-2", "Die Straße ist gesperrt.", language="de"),
+    Passage("fr-1", "La sécurité des employés et les congés payés.", language="fr"),
+    Passage("fr-2", "Les élèves ont mangé à la cantine.", language="fr"),
+    Passage("pl-1", "Zażółć gęślą jaźń, Kraków i Łódź.", language="xx"),
+    Passage("ja-1", "休暇の申請は人事部へ", language="ja"),
+]
+AUTO = BM25Settings(language="auto", fold=True)
+
+
+@pytest.mark.parametrize(
+    "query, best",
+    [
+        ("kuche", "de-1"), ("Küche", "de-1"), ("kueche", "de-1"), ("haus", "de-1"), ("strasse", "de-2"),
+        ("conges", "fr-1"), ("congé", "fr-1"), ("securite", "fr-1"), ("employe", "fr-1"), ("eleve", "fr-2"),
+        ("manger à la cantine", "fr-2"), ("kitchens", "en-1"), ("krakow", "pl-1"), ("lodz", "pl-1"), ("申請", "ja-1"),
+    ],
+)  # fmt: skip
+def test_every_passage_is_found_in_its_own_language_without_accents_too(tmp_path, query, best):
+    assert found(build(tmp_path / "i", MIXED, AUTO), [query])[0][0][0] == best
+
+
+def test_stop_words_of_the_querys_language_find_nothing_in_others(tmp_path):
+    index = build(tmp_path / "i", MIXED, AUTO)
+    assert [id for id, _ in found(index, ["die Küche und die Häuser"])[0]] == ["de-1"]
+    assert [id for id, _ in found(index, ["why do they die"])[0]] == ["en-2"]
+
+
+def test_a_word_of_several_languages_has_one_idf(tmp_path):
+    """A name is as rare in German passages as it is in all of them."""
+    rows = [Passage(f"en-{i}", "berlin wall", language="en") for i in range(3)]
+    rows += [Passage("de-0", "berlin mauer", language="de"), Passage("de-1", "etwas", language="de")]
+    hits = found(build(tmp_path / "i", rows, BM25Settings(language="auto", fold=True, b=0)), ["Berlin"])[0]
+    assert {round(score, 5) for _, score in hits} == {round(math.log(1 + 1.5 / 4.5) / 1.9, 5)}
+
+
+def test_an_english_index_is_the_same_whether_its_language_was_detected_or_named(tmp_path):
+    rows = [Passage(p.id, p.text, p.title, language="en") for p in passages(60)]
+    detected = build(tmp_path / "detected", rows, AUTO)
+    assert found(detected, QUERIES) == found(build(tmp_path / "named", passages(60)), QUERIES)
+    assert detected.settings.languages == ("english",)
+
+
+def test_languages_of_added_passages_are_added(tmp_path):
+    build(tmp_path / "base", MIXED[:2], AUTO)
+    index = build(tmp_path / "i", MIXED[2:], settings_of(tmp_path / "base"), base=tmp_path / "base")
+    assert index.settings.languages == ("english", "french", "german", "japanese", "none")
+    assert found(index, ["kuche", "kitchen"]) == found(
+        build(tmp_path / "all", MIXED, AUTO), ["kuche", "kitchen"]
+    )
+
+
+def test_accents_are_kept_on_request_and_in_older_indexes(tmp_path):
+    index = build(tmp_path / "i", MIXED, BM25Settings(language="auto"))
+    assert found(index, ["securite"]) == [[]]
+    assert found(index, ["sécurité"])[0][0][0] == "fr-1"
+
+
+def test_an_explanation_scores_a_passage_in_its_own_language(tmp_path):
+    index = build(tmp_path / "i", MIXED, AUTO)
+    for query in ("securite des employes", "Küche und Häuser", "kitchen"):
+        scores = dict(found(index, [query])[0])
+        explained = bm25_score(index, query)([passage for passage in MIXED if passage.id in scores])
+        assert sorted(explained) == pytest.approx(sorted(scores.values()), rel=1e-5)

@@ -48,6 +48,7 @@ class Passage:
     """What is retrieved: a piece of text, the title it carries, and the document it comes from ("" if none).
 
     `metadata` has what is not the same for its whole document: the page, slide or line it begins on.
+    `language` is a code ("de"), "" where it is not known.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Passage:
     title: str = ""
     doc: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
+    language: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,8 +180,9 @@ class SegmentWriter:
     """Collects passages one by one, and writes the segment when closed."""
 
     def __init__(self, path: Path, analyzer: Analyzer, weights: Doubles, texts: bool) -> None:
-        self._path, self._weights = path, weights
-        self._vocabulary = Vocabulary(analyzer)
+        self._path, self._weights, self._analyzer = path, weights, analyzer
+        self._numbers: dict[str, int] = {}  # of the terms, shared by all languages
+        self._vocabularies: dict[str, Vocabulary] = {}  # by language
         self._tokens, self._ends = array("i"), array("q")
         self._ids = StringsWriter(path, "ids")
         self._texts = [StringsWriter(path, name) for name in ("titles", "texts")] if texts else []
@@ -194,17 +195,21 @@ class SegmentWriter:
     def add(self, passage: Passage, queries: Sequence[str] = ()) -> None:
         """Add a passage, and the queries generated for it."""
         self._ids.append(passage.id)
+        vocabulary = self._vocabularies.get(passage.language)
+        if vocabulary is None:
+            vocabulary = Vocabulary(self._analyzer.of(passage.language), self._numbers)
+            self._vocabularies[passage.language] = vocabulary
         for writer, text in zip(self._texts, (passage.title, passage.text)):
             writer.append(text)
         for weight, text in zip(self._weights, (passage.title, passage.text, "\n".join(queries))):
             if weight > 0 and text:
-                self._tokens.extend(self._vocabulary.numbers(text))
+                self._tokens.extend(vocabulary.numbers(text))
             self._ends.append(len(self._tokens))
 
     def close(self) -> None:
         """Count the postings and write all files."""
         tokens, ends = np.frombuffer(self._tokens, np.int32), np.frombuffer(self._ends, np.int64)
-        terms = self._vocabulary.terms
+        terms = list(self._numbers)
         order = sorted(range(len(terms)), key=lambda i: terms[i].encode("utf-8", "surrogatepass"))
         write_strings(self._path, "terms", (terms[i] for i in order))
         tokens = _renumber(tokens, order)

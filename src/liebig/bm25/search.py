@@ -28,7 +28,7 @@ from liebig.base.errors import DataError
 from liebig.base.json_file import FileModel, Nonnegative, read_json
 from liebig.base.records import Passage
 from liebig.bm25 import kernels
-from liebig.bm25.analysis import Analyzer, known_language, words
+from liebig.bm25.analysis import AUTO, Analyzer, MixedAnalyzer, known_language
 from liebig.bm25.index import Segment
 from liebig.bm25.kernels import Doubles, Flags, Floats, Longs
 from liebig.vectors.ranked import Ranked, merge, stack
@@ -124,8 +124,12 @@ class SegmentCache:
         return SegmentTerms(numbers, cached, self._scores)
 
 
-class TermTable(dict[str, int]):
-    """Word -> its place in the arrays of terms; -1 for a stop word and for a term that no passage has."""
+class TermTable(dict[str, tuple[int, ...]]):
+    """Word -> the places of its terms in the arrays; none for a stop word and for a word that no passage has.
+
+    A word has several terms where accents or languages differ. They stand for one word: its idf is that of the
+    passages that have any of them, so that a rare spelling or language does not make it rare.
+    """
 
     def __init__(self, analyzer: Analyzer, segments: Sequence[Segment], norms: Sequence[Norms]) -> None:
         super().__init__()
@@ -133,7 +137,7 @@ class TermTable(dict[str, int]):
         self._documents = sum(len(segment) - len(segment.deleted) for segment in segments)
         size = CACHED_SCORES // max(1, len(segments))
         self._segments = [SegmentCache(segment, norm, size) for segment, norm in zip(segments, norms)]
-        self._places: dict[str, int] = {}
+        self._places: dict[tuple[str, ...], tuple[int, ...]] = {}
         self._idf, self._seen = array("f"), array("b")
 
     def terms(self, queries: Sequence[str]) -> QueryTerms:
@@ -143,7 +147,8 @@ class TermTable(dict[str, int]):
         listed: list[int] = []
         ends = []
         for query in queries:
-            listed += [place for word in words(query) if (place := self[word]) >= 0]
+            for word in self._analyzer.query_words(query):
+                listed += self[word]
             ends.append(len(listed))
         places = np.array(listed, np.int64)
         self._cache_repeated(places)
@@ -161,21 +166,22 @@ class TermTable(dict[str, int]):
                     for cache in self._segments:
                         cache.keep(place, self._idf[place])
 
-    def __missing__(self, word: str) -> int:
-        term = self._analyzer.term(word)
-        if term not in self._places:
-            self._places[term] = self._add(term) if term else -1
-        self[word] = self._places[term]
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        tables = [cache.segment.terms for cache in self._segments]
+        terms = tuple(t for t in self._analyzer.variants(word) if any(t in table for table in tables))
+        if terms not in self._places:
+            self._places[terms] = self._add(terms)
+        self[word] = self._places[terms]
         return self[word]
 
-    def _add(self, term: str) -> int:
-        if not any(term in cache.segment.terms for cache in self._segments):
-            return -1
-        frequency = sum(cache.add(term) for cache in self._segments)
+    def _add(self, terms: tuple[str, ...]) -> tuple[int, ...]:
+        counts = [sum(cache.add(term) for cache in self._segments) for term in terms]
+        frequency = min(sum(counts), self._documents)
         idf = math.log(1 + (self._documents - frequency + 0.5) / (frequency + 0.5)) if frequency else 0.0
-        self._idf.append(idf)
-        self._seen.append(0)
-        return len(self._idf) - 1 if frequency else -1
+        first = len(self._idf)
+        self._idf.extend([idf] * len(terms))
+        self._seen.extend([0] * len(terms))
+        return tuple(first + place for place, count in enumerate(counts) if count)
 
 
 @dataclass(frozen=True)
@@ -190,11 +196,17 @@ class BM25Settings:
     query_weight: Nonnegative = 1.0
     k1: Nonnegative = 0.9
     b: Annotated[float, Field(ge=0, le=1)] = 0.4
+    fold: bool = False  # indexes of old were made with accents
+    languages: tuple[
+        Annotated[str, AfterValidator(known_language)], ...
+    ] = ()  # of the passages, if language is AUTO
 
     @property
     def analyzer(self) -> Analyzer:
         """The analyzer of passages and queries."""
-        return Analyzer(self.language, self.stop_words)
+        if self.language == AUTO:
+            return MixedAnalyzer(AUTO, self.stop_words, self.fold, languages=self.languages)
+        return Analyzer(self.language, self.stop_words, self.fold)
 
     @property
     def weights(self) -> Doubles:
@@ -263,25 +275,26 @@ class BM25:
         with ThreadPoolExecutor(threads) as pool:
             return stack(list(pool.map(lambda item: self._search(item, k, mask), prepared)))
 
-    def frequency(self, term: str) -> int:
-        """How many passages have a term."""
-        numbers = ((segment, segment.terms.get(term)) for segment in self.segments)
-        return sum(segment.frequency(number) for segment, number in numbers if number is not None)
+    def frequency(self, *terms: str) -> int:
+        """How many passages have a term, or one of those that stand for a word (`Analyzer.variants`)."""
+        numbers = ((segment, segment.terms.get(term)) for segment in self.segments for term in terms)
+        count = sum(segment.frequency(number) for segment, number in numbers if number is not None)
+        return min(count, len(self))
 
-    def idf(self, term: str) -> float:
-        """BM25's weight of a term; that of one that no passage has is the highest."""
-        frequency = self.frequency(term)
+    def idf(self, *terms: str) -> float:
+        """BM25's weight of a term, or of a word's terms; that of one that no passage has is the highest."""
+        frequency = self.frequency(*terms)
         return math.log(1 + (len(self) - frequency + 0.5) / (frequency + 0.5))
 
-    def contains(self, number: int, term: str) -> bool:
-        """Whether a passage, by its number, has a term."""
+    def contains(self, number: int, *terms: str) -> bool:
+        """Whether a passage, by its number, has one of some terms."""
         segment, local = self._locate(number)
-        place = segment.terms.get(term)
-        if place is None:
-            return False
-        docs = segment.docs[segment.starts[place] : segment.starts[place + 1]]
-        at = int(np.searchsorted(docs, local))
-        return at < len(docs) and int(docs[at]) == local
+        for place in (segment.terms[term] for term in terms if term in segment.terms):
+            docs = segment.docs[segment.starts[place] : segment.starts[place + 1]]
+            at = int(np.searchsorted(docs, local))
+            if at < len(docs) and int(docs[at]) == local:
+                return True
+        return False
 
     def id(self, number: int) -> str:
         """The id of a passage, by its number."""

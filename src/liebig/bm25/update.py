@@ -15,7 +15,7 @@ import heapq
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from liebig.base import npy, workspace
 from liebig.base.errors import DataError
 from liebig.base.workspace import Folder
+from liebig.bm25.analysis import AUTO, analyzed_as
 from liebig.bm25.index import SEGMENT_WORDS, PassageWithQueries, Segment, write_segments
 from liebig.bm25.kernels import Longs, copy_postings, count_live
 from liebig.bm25.search import BM25, FORMAT, SUMMARY, BM25Settings, open_segments
@@ -52,14 +53,27 @@ def write_index(
     names = _link_base(folder, base) if base is not None else []
     old = len(names)
     first = 1 + max(map(int, names), default=-1)
+    languages = set(settings.languages)
+    if settings.language == AUTO:
+        passages = _note_languages(passages, languages)
     names += write_segments(
         passages, folder.path / "segments", settings.analyzer, settings.weights, first=first, texts=texts, words=words
     )  # fmt: skip
     unknown = _mark_deleted(folder.path, names, old, delete)
     if compact or len(names) > MOST_SEGMENTS:
         names = _merge(folder.path, names)
+    settings = replace(settings, languages=tuple(sorted(languages)))
     folder.write_json(SUMMARY, {"format": FORMAT, "settings": asdict(settings), "segments": names})
     return unknown
+
+
+def _note_languages(
+    passages: Iterable[PassageWithQueries], languages: set[str]
+) -> Iterator[PassageWithQueries]:
+    """The passages; those of their languages that are new are added to the set."""
+    for item in passages:
+        languages.add(analyzed_as(item[0].language))
+        yield item
 
 
 def settings_of(base: Path) -> BM25Settings:

@@ -68,13 +68,16 @@ from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import RERANK_DEPTH as RERANKED, WORK, RetrieverDescription
 from liebig.stages.bm25 import STAGE as BM25, BM25Config
 from liebig.stages.init import STAGE as INIT, InitConfig
-from liebig.stages.passages import LENGTH, STAGE as PASSAGES, PassagesConfig
+from liebig.stages.passages import AUTO, LENGTH, STAGE as PASSAGES, PassagesConfig
+from liebig.text.languages import NAMES
 from liebig.text.sentences import LANGUAGES
 from liebig.train.log import warnings_of
 
 ROOM = 28  # tokens of the model's length left to titles and special tokens
 TABLES_SHOWN = 5  # tables whose columns are printed
 FILES_SHOWN = 20  # lines of the table of files that were not read
+LANGUAGES_SHOWN = 8
+FOREIGN = 0.02  # share of documents in other languages from which a multilingual encoder is recommended
 
 
 class ModelConfig(Config):
@@ -249,6 +252,7 @@ def _described(
         more={
             "sources": [absolute(source) for source in config.sources],
             "language": config.language,
+            "languages": Collection(out / WORK / "read").languages,
             "format": config.format,
         },
     )
@@ -347,7 +351,14 @@ class ReadSummary(FileModel):
 def read_collection(builder: Builder, config: BuildConfig, model: Path) -> Path:
     """Documents and passages of the sources, and the list of files that could not be read."""
     read = builder.work(
-        "read", INIT, InitConfig(paths=config.sources, format=config.format, strict=config.strict)
+        "read",
+        INIT,
+        InitConfig(
+            paths=config.sources,
+            format=config.format,
+            strict=config.strict,
+            languages=config.language is None,
+        ),
     )
     summary = read_json(read / "summary.json", ReadSummary)
     (builder.out / FILES).write_text(json_line(summary.files), encoding="utf-8")
@@ -381,9 +392,27 @@ def passage_length(model: Path) -> int:
     return max(8, min(LENGTH, text_reader(model).max_length - ROOM))
 
 
-def sentence_language(language: str) -> str | None:
-    """The language whose abbreviations are known; None of another one."""
-    return language if language in LANGUAGES else None
+def sentence_language(language: str | None) -> str | None:
+    """The language whose abbreviations are known, None of another one; AUTO where every document has its own."""
+    return AUTO if language is None else language if language in LANGUAGES else None
+
+
+def _languages(counts: Mapping[str, int], bundled: bool) -> list[str]:
+    """Which languages the documents are in, and what that means for the bundled encoder, as sentences."""
+    known = {code: count for code, count in counts.items() if code}
+    if not known:
+        return []
+    shown = [f"{NAMES[code].capitalize()} {count:,}" for code, count in list(known.items())[:LANGUAGES_SHOWN]]
+    more = len(known) - len(shown)
+    rest = [f"{more} more" if more else "", f"unknown {counts['']:,}" if counts.get("") else ""]
+    lines = [f"Languages of the documents: {', '.join([*shown, *filter(None, rest)])}"]
+    foreign = sum(known.values()) - known.get("en", 0)
+    if bundled and foreign >= FOREIGN * sum(counts.values()):
+        lines.append(
+            f"{foreign:,} documents are not in English, and the bundled encoder is made for English: words find them, "
+            "its vectors hardly do. Name a multilingual encoder with --model, such as multilingual-e5 or bge-m3"
+        )
+    return lines
 
 
 def _index_words(builder: Builder, config: BuildConfig) -> IndexedCorpus:
@@ -391,11 +420,19 @@ def _index_words(builder: Builder, config: BuildConfig) -> IndexedCorpus:
     builder.whole.begin("read")
     collection = read_collection(builder, config, config.start)
     builder.whole.begin("bm25")
-    bm25 = builder.part("bm25", BM25, BM25Config(collection=collection, language=config.language))
+    counts = Collection(builder.out / WORK / "read").languages
+    for line in _languages(counts, config.model is None and config.teacher is None):
+        builder.say(line)
+    bm25 = builder.part("bm25", BM25, _bm25_config(collection, config))
+    main = config.language or next(iter(counts), "en")
     signs = signs_of(collection, config.start)
-    corpus = IndexedCorpus(collection, Collection(collection).count("passages"), signs, bm25)
+    corpus = IndexedCorpus(collection, Collection(collection).count("passages"), signs, bm25, main)
     builder.by_sentences = corpus.by_sentences
     return corpus
+
+
+def _bm25_config(collection: Path, config: BuildConfig) -> BM25Config:
+    return BM25Config(collection=collection, language=config.language or AUTO)
 
 
 def _copy_reranker(builder: Builder, config: BuildConfig) -> Path | None:
@@ -432,9 +469,9 @@ def set_exam(builder: Builder, config: BuildConfig, corpus: IndexedCorpus) -> Ex
             # Where they are asked of all passages, the pool is encoded once, however the questions change.
             everything = Collection(given).count("passages") == corpus.passages
             questions, pool, judged = given, corpus.collection if everything else given, count
-    bm25 = made_bm25 = builder.work("pool-bm25", BM25, BM25Config(collection=made, language=config.language))
+    bm25 = made_bm25 = builder.work("pool-bm25", BM25, _bm25_config(made, config))
     if judged:
-        bm25 = builder.work("given-bm25", BM25, BM25Config(collection=pool, language=config.language))
+        bm25 = builder.work("given-bm25", BM25, _bm25_config(pool, config))
     return Exam(questions, made, judged, pool, bm25, made_bm25)
 
 

@@ -70,7 +70,10 @@ class BuildConfig(Config):
         default=None,
         description="Your own questions, with or without judged passages: JSON lines, CSV, TSV, text, a BEIR folder.",
     )
-    language: str = Field(default="en", description="Language of the texts, by name or code.")
+    language: str | None = Field(
+        default=None,
+        description="Language of all the texts, by name or code [default: detected for each document].",
+    )
     seed: int = Field(default=0, ge=0, description="Seed of all random choices.")
     format: Annotated[str, AfterValidator(_readable)] | None = Field(
         default=None,

@@ -318,7 +318,7 @@ def learn_from_teacher(
         PhrasesConfig(
             collection=corpus.collection,
             passages=rest,
-            language=config.language,
+            language=corpus.language,
             seed=config.seed,
             texts=None if config.texts is None else Path(config.texts),
             most=PHRASES_CUDA if traits.cuda else PHRASES,

@@ -16,12 +16,13 @@ BY_SENTENCES = 100_000  # up to this many passages, their sentences have vectors
 
 @dataclass(frozen=True)
 class IndexedCorpus:
-    """Documents and passages that were read, how many passages, what they look like, and BM25 over all of them."""
+    """Documents and passages that were read, how many, what they look like, BM25 over all of them, the main language."""
 
     collection: Path
     passages: int
     signs: CorpusSigns
     bm25: Path
+    language: str
 
     @property
     def by_sentences(self) -> bool:

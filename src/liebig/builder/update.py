@@ -40,7 +40,7 @@ from liebig.formats.output import write_lines
 from liebig.indexes import open_index
 from liebig.indexes.base import Index
 from liebig.search import retriever_folder as description
-from liebig.search.retriever_folder import RetrieverDescription
+from liebig.search.retriever_folder import WORK, RetrieverDescription
 from liebig.stages.bm25 import STAGE as BM25, BM25Config
 from liebig.stages.encode import IN_CONTEXT, SENTENCES, STAGE as ENCODE, EncodeConfig
 from liebig.stages.index import STAGE as INDEX, IndexConfig
@@ -145,7 +145,7 @@ def _passages(collection: Collection) -> Iterator[tuple[int, int]]:
 
 
 def _content(passage: Passage) -> int:
-    return hash64("\0".join((passage.title, passage.text, passage.doc)))
+    return hash64("\0".join((passage.title, passage.text, passage.doc, passage.language)))
 
 
 def _vector_ids(index: Index | None, id: str) -> list[str]:
@@ -256,7 +256,11 @@ def _update(builder: Builder, before: RetrieverDescription, sources: Sequence[st
             bm25=_update_bm25(builder, before, changes, counts),
             index=_update_index(builder, before, changes, counts),
             sentences=_update_sentences(builder, before, changes, counts),
-            more={**before.more, "sources": list(config.sources)},
+            more={
+                **before.more,
+                "sources": list(config.sources),
+                "languages": Collection(out / WORK / "read").languages,
+            },
         )
         now = replace(now, spread=_update_spread(builder, before, now))
     description.write(out, now)

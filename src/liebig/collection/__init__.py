@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from liebig.base.errors import CorruptError, DataError
+from liebig.base.json_file import FileModel, read_json
 from liebig.base.records import Document, Group, Judgement, Passage, Query, ScoredPair, Tuple
 from liebig.collection.lookup import hash64
 from liebig.collection.offset_index import OffsetIndex
@@ -50,6 +51,12 @@ SPLIT_KINDS = {
 GENERATED = "generated"  # the split of queries that were made from passages
 
 
+class SummaryFile(FileModel):
+    """What is read of `summary.json`."""
+
+    languages: dict[str, int] = {}
+
+
 class Collection:
     """A collection on disk. Iterators read it once, in order; `passage`, `query` and `document` find one by its id."""
 
@@ -66,6 +73,13 @@ class Collection:
     def splits(self) -> tuple[str, ...]:
         """The names of all splits."""
         return tuple(sorted({split for kind in SPLIT_KINDS for split in self.splits_of(kind)}))
+
+    @property
+    def languages(self) -> dict[str, int]:
+        """How many documents (or passages) `liebig init` counted in each language, by code; the most frequent first."""
+        path = self.path / "summary.json"
+        counts = read_json(path, SummaryFile).languages if path.is_file() else {}
+        return dict(sorted(counts.items(), key=lambda item: (not item[0], -item[1])))
 
     def splits_of(self, kind: str) -> tuple[str, ...]:
         """The splits that have `judgements`, `groups`, `pairs` or `tuples`."""

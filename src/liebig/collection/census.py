@@ -54,6 +54,7 @@ class CensusMark:
 
     kinds: dict[str, tuple[int, int, list[tuple[int, int, dict[str, Any]]]]]
     counts: Counter[str]
+    languages: Counter[str]
     queries: int
 
 
@@ -63,6 +64,7 @@ class Census:
     def __init__(self) -> None:
         self.kinds: defaultdict[str, KindCensus] = defaultdict(KindCensus)
         self.counts: Counter[str] = Counter()
+        self.languages: Counter[str] = Counter()  # codes of documents and passages; "" where unknown
         self._queries, self._words = array("Q"), array("Q")
 
     def mark(self) -> CensusMark:
@@ -70,7 +72,7 @@ class Census:
         kinds = {
             name: (len(kind.lengths), kind.empty, list(kind.samples)) for name, kind in self.kinds.items()
         }
-        return CensusMark(kinds, self.counts.copy(), len(self._queries))
+        return CensusMark(kinds, self.counts.copy(), self.languages.copy(), len(self._queries))
 
     def back_to(self, mark: CensusMark) -> None:
         """Forget all that was counted since the mark."""
@@ -82,7 +84,7 @@ class Census:
             kind = self.kinds[name]
             kind.empty, kind.samples = empty, list(samples)
             del kind.lengths[count:]
-        self.counts = mark.counts.copy()
+        self.counts, self.languages = mark.counts.copy(), mark.languages.copy()
         del self._queries[mark.queries :], self._words[mark.queries :]
 
     def see(self, item: Item) -> None:
@@ -96,6 +98,7 @@ class Census:
                 record.id, record.text, row | ({"doc": record.doc} if record.doc else {})
             )
             self.counts["passages with a document"] += bool(record.doc)
+            self.languages[record.language] += 1
         elif isinstance(record, Query):
             self._see_query(record)
         elif isinstance(record, Tuple):
@@ -112,6 +115,7 @@ class Census:
         headings = [section.heading for section in record.sections if section.heading]
         self.kinds["documents"].see(record.id, text, row | ({"headings": headings[:6]} if headings else {}))
         self.counts["sections"] += len(record.sections)
+        self.languages[record.metadata.get("language", "")] += 1
         self.counts["paragraphs"] += sum(len(section.paragraphs) for section in record.sections)
 
     def _see_query(self, record: Query) -> None:

@@ -161,6 +161,7 @@ def _described(record: Named) -> tuple[str, dict[str, Any], str]:
     if isinstance(record, Passage):
         row: dict[str, Any] = {"id": record.id, "title": record.title, "text": record.text, "doc": record.doc}
         row |= record.metadata
+        row |= {"language": record.language} if record.language else {}
         return "passages", row, f"{record.title}\0{record.text}"
     if isinstance(record, Query):
         row = {"id": record.id, "text": record.text, "answers": record.answers}

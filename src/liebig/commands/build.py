@@ -32,7 +32,7 @@ def command(
     teacher: Annotated[str | None, option("teacher")] = DEFAULTS.teacher,
     texts: Annotated[str | None, option("texts")] = DEFAULTS.texts,
     questions: Annotated[str | None, option("questions")] = DEFAULTS.questions,
-    language: Annotated[str, option("language")] = DEFAULTS.language,
+    language: Annotated[str | None, option("language")] = DEFAULTS.language,
     seed: Annotated[int, option("seed", min=0)] = DEFAULTS.seed,
     format: Annotated[str | None, option("format")] = DEFAULTS.format,
     reranker: Annotated[str | None, option("reranker")] = DEFAULTS.reranker,

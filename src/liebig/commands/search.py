@@ -216,9 +216,10 @@ def marked(text: str, question: str, analyzer: Analyzer) -> Text:
 
 
 def _nothing(question: str, systems: Sequence[System], analyzer: Analyzer) -> str:
+    from liebig.bm25.analysis import untagged
     from liebig.search.systems import Lexical
 
-    terms = analyzer.terms(question)
+    terms = dict.fromkeys(map(untagged, analyzer.terms(question)))
     if not any(isinstance(system, Lexical) for system in systems):
         return "Nothing was found: the index is empty."
     if not terms:

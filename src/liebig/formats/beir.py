@@ -88,6 +88,7 @@ def passage(row: Row, where: Where) -> Passage:
         title=as_text(row.get("title"), where, "title"),
         doc="" if doc in (None, "") else as_id(doc, where),
         metadata={unit: str(row[unit]) for unit in UNITS if row.get(unit)},
+        language=as_text(row.get("language"), where, "language"),
     )
 
 

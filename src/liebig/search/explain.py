@@ -19,7 +19,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import groupby
 
@@ -155,7 +155,7 @@ def leave_one_out(passage: Passage, score: Score) -> list[Contribution]:
     """What each word of a passage adds to its score."""
     spans = word_spans(passage.text)
     text = passage.text
-    left = [Passage(passage.id, text[:a] + text[b:], passage.title) for a, b in spans]
+    left = [replace(passage, text=text[:a] + text[b:]) for a, b in spans]
     whole, *parts = score([passage, *left])
     return [(a, b, float(whole - part)) for (a, b), part in zip(spans, parts)]
 
@@ -180,17 +180,23 @@ def dense_score(encode: Callable[[Sequence[Passage]], np.ndarray], query: np.nda
 def bm25_score(index: BM25, query: str) -> Score:
     """Scores of passages by BM25, as if each stood in the index in its own place."""
     settings, analyzer = index.settings, index.settings.analyzer
-    terms = analyzer.terms(query)
-    idf = {term: index.idf(term) for term in terms}
+    # A query's word stands for all of its spellings: they share one idf (`bm25.search.TermTable`).
+    words = [analyzer.variants(word) for word in analyzer.query_words(query)]
+    idf = [index.idf(*variants) for variants in words]
     fields = np.sum([segment.totals for segment in index.segments], axis=0) * settings.weights
     average = float(fields.sum()) / max(len(index), 1) or 1.0
 
     def one(passage: Passage) -> float:
         counts: Counter[str] = Counter()
         for text, weight in ((passage.title, settings.title_weight), (passage.text, settings.body_weight)):
-            for term in analyzer.terms(text):
+            for term in analyzer.of(passage.language).terms(text):
                 counts[term] += weight  # type: ignore[assignment]  # weights are no whole numbers
         norm = settings.k1 * (1 - settings.b + settings.b * sum(counts.values()) / average)
-        return sum(idf[term] * counts[term] / (counts[term] + norm) for term in terms if counts[term])
+        return sum(
+            weight * counts[term] / (counts[term] + norm)
+            for weight, variants in zip(idf, words)
+            for term in variants
+            if counts[term]
+        )
 
     return lambda passages: [one(passage) for passage in passages]

@@ -65,11 +65,12 @@ class Floor:
         if self._bm25 is None:
             return False
         analyzer = self._bm25.settings.analyzer
-        weights = {term: self._bm25.idf(term) for term in analyzer.terms(question)}
+        words = filter(None, map(analyzer.variants, analyzer.query_words(question)))
+        weights = {terms: self._bm25.idf(*terms) for terms in dict.fromkeys(words)}
         if not weights:
             return True
         numbers = [number for number, _ in self._bm25.search([question], LOOKED_AT).row(0)]
         has = self._bm25.contains
-        there = sum(w for term, w in weights.items() if any(has(number, term) for number in numbers))
+        there = sum(w for terms, w in weights.items() if any(has(number, *terms) for number in numbers))
         enough = COVERED * sum(weights.values()) if len(self._bm25) >= SMALL else 0.0
         return there > 0 and there >= enough

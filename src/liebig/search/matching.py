@@ -19,7 +19,7 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig.bm25.analysis import HAS_UNSPACED
+from liebig.bm25.analysis import HAS_UNSPACED, untagged, words
 from liebig.bm25.index import Segment
 from liebig.bm25.search import BM25
 from liebig.collection import Collection
@@ -71,13 +71,18 @@ class WordMatcher:
         assert self._bm25 is not None, "its segments are asked"
         none = np.zeros(0, np.int64)
         if condition.kind == "prefix":
-            return _beginning(segment, condition.text.lower())
-        terms = dict.fromkeys(self._bm25.settings.analyzer.terms(condition.text))
-        if not terms:
+            prefix = condition.text.lower()
+            each = [_beginning(segment, tag, prefix) for tag in self._bm25.settings.analyzer.tags]
+            whole, part = (np.unique(np.concatenate(lists)) for lists in zip(*each))
+            return whole, np.setdiff1d(part, whole, assume_unique=True)
+        analyzer = self._bm25.settings.analyzer
+        # A stop word of one language has no postings there, though it may be a word of others.
+        distinct = dict.fromkeys(word for word in words(condition.text) if not analyzer.is_stop(word))
+        if not distinct:
             return none, np.arange(len(segment))
-        lists = sorted((_postings(segment, [term]) for term in terms), key=len)
+        lists = sorted((_postings(segment, analyzer.variants(word)) for word in distinct), key=len)
         shared = reduce(lambda a, b: np.intersect1d(a, b, assume_unique=True), lists)
-        return (shared, none) if condition.kind == "word" and len(terms) == 1 else (none, shared)
+        return (shared, none) if condition.kind == "word" and len(distinct) == 1 else (none, shared)
 
     def _looked_at(self, pattern: re.Pattern[str], segment: Segment, number: int) -> bool:
         if segment.texts is None or segment.titles is None:
@@ -91,16 +96,21 @@ class WordMatcher:
         Where stemming left no such term, it is the longest one with which the prefix begins.
         """
         bm25, prefix = self._bm25, prefix.lower()
-        if bm25 is None or bm25.frequency(prefix):
+        if bm25 is None:
+            return []
+        tags = bm25.settings.analyzer.tags
+        if bm25.frequency(*(tag + prefix for tag in tags)):
             return []
         terms = {
             term
             for segment in bm25.segments
-            for term in segment.sorted_terms[slice(*_range(segment, prefix))]
+            for tag in tags
+            for term in segment.sorted_terms[slice(*_range(segment, tag + prefix))]
         }
         cut = (prefix[:length] for length in range(len(prefix), 1, -1))
         best = sorted(terms, key=lambda term: (-bm25.frequency(term), term))[:EXPANSIONS]
-        return best or [term for term in cut if bm25.frequency(term)][:1]
+        known = (term for term in cut if bm25.frequency(*(tag + term for tag in tags)))
+        return list(dict.fromkeys(map(untagged, best))) or list(known)[:1]
 
     def sharing(self, text: str) -> Mask | None:
         """Which passages have a word of a text; None where BM25 cannot say, or no passage has."""
@@ -151,15 +161,16 @@ def _range(segment: Segment, prefix: str) -> tuple[int, int]:
     return bisect_left(terms, prefix), bisect_left(terms, prefix + chr(0x10FFFF))
 
 
-def _beginning(segment: Segment, prefix: str) -> tuple[Numbers, Numbers]:
-    """Passages with a term that begins so, and those with a term whose words may, which stemming cut or changed.
+def _beginning(segment: Segment, tag: str, prefix: str) -> tuple[Numbers, Numbers]:
+    """Passages with a term that begins so behind its tag, and those with a term whose words may, which stemming cut
+    or changed.
 
     English "university" has the term "univers", and "happy" has "happi": a word can begin with the prefix although
     its term is shorter, or differs from the prefix in its last letter.
     """
-    certain = range(*_range(segment, prefix))
-    near = set(range(*_range(segment, prefix[:-1]))) - set(certain) if len(prefix) > 3 else set()
-    shorter = (segment.terms.get(prefix[:length]) for length in range(2, len(prefix)))
+    certain = range(*_range(segment, tag + prefix))
+    near = set(range(*_range(segment, tag + prefix[:-1]))) - set(certain) if len(prefix) > 3 else set()
+    shorter = (segment.terms.get(tag + prefix[:length]) for length in range(2, len(prefix)))
     possible = near | {number for number in shorter if number is not None}
     whole = _numbered(segment, certain)
     return whole, np.setdiff1d(_numbered(segment, sorted(possible)), whole, assume_unique=True)

@@ -14,7 +14,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig.bm25.analysis import HAS_UNSPACED, words
+from liebig.bm25.analysis import HAS_UNSPACED, untagged, words
 from liebig.bm25.index import Segment
 from liebig.bm25.search import BM25
 from liebig.search.query_language import ParsedQuery
@@ -29,8 +29,8 @@ def suggestion(bm25: BM25, query: ParsedQuery) -> str | None:
     replaced: dict[str, str] = {}
     for word in dict.fromkeys(words(query.text)):
         if len(word) >= SHORTEST and word.isalpha() and not HAS_UNSPACED.search(word):
-            term = bm25.settings.analyzer.term(word)
-            if term and not bm25.frequency(term) and (near := nearest_word(bm25, word)):
+            terms = bm25.settings.analyzer.variants(word)
+            if terms and not bm25.frequency(*terms) and (near := nearest_word(bm25, word)):
                 replaced[word] = near
     if not replaced:
         return None
@@ -58,11 +58,11 @@ def _near_terms(segment: Segment, word: str, allowed: int) -> list[int]:
     numbers = [
         number
         for term, number in segment.terms.items()
-        if term[0] == word[0] and len(word) // 2 <= len(term) <= len(word) + allowed
+        if (stem := untagged(term))[0] == word[0] and len(word) // 2 <= len(stem) <= len(word) + allowed
     ]
     if not numbers:
         return []
-    terms = [segment.sorted_terms[number] for number in numbers]
+    terms = [untagged(segment.sorted_terms[number]) for number in numbers]
     edits = _prefix_edits(terms, word)
     # A longer term says more about the word than a short one that is as near.
     order = sorted(
@@ -112,8 +112,8 @@ def _words_of(bm25: BM25, segment: Segment, number: int) -> set[str]:
     """The words of which a term was made, in its first passages; the term itself where no text is stored."""
     term, analyzer = segment.sorted_terms[number], bm25.settings.analyzer
     if segment.texts is None or segment.titles is None:
-        return {term}
+        return {untagged(term)}
     segment.check(number, number + 1)
     docs = segment.docs[segment.starts[number] : segment.starts[number + 1]]
     texts = (f"{segment.titles[i]}\n{segment.texts[i]}" for i in docs[:PASSAGES].tolist())
-    return {word for text in texts for word in set(words(text)) if analyzer.term(word) == term}
+    return {word for text in texts for word in set(words(text)) if term in analyzer.variants(word)}

@@ -65,8 +65,9 @@ def words_of(retriever: Retriever, question: str) -> list[Word]:
     index = retriever.current.bm25
     analyzer, distinct = _analyzer(index), []
     for word in dict.fromkeys(words(question)):
-        term = analyzer.term(word)
-        distinct.append(Word(word, term, None if index is None or not term else index.frequency(term)))
+        terms = analyzer.variants(word)
+        known = None if index is None or not terms else index.frequency(*terms)
+        distinct.append(Word(word, terms[0] if terms else "", known))
     return distinct
 
 

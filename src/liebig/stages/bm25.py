@@ -33,8 +33,11 @@ class BM25Config(ChangeConfig):
         " generate, or JSON lines with passage and queries.",
     )
     language: str = Field(
-        "english", description="Language of the stemmer and the stop words, by name or code; or none."
+        "english",
+        description="Language of the stemmer and the stop words, by name or code; none, or auto for that of every"
+        " passage.",
     )
+    fold: bool = Field(True, description="Match words without their accents: kuche finds Küche.")
     stop_words: bool = Field(True, description="Ignore the stop words of the language.")
     title_weight: float = Field(1.0, ge=0, description="Weight of a word in the title.")
     body_weight: float = Field(1.0, ge=0, description="Weight of a word in the text.")
@@ -93,6 +96,7 @@ def _settings(config: BM25Config) -> BM25Settings:
         query_weight=config.query_weight,
         k1=config.k1,
         b=config.b,
+        fold=config.fold,
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -33,6 +34,7 @@ from liebig.formats import BY_PATH, Match, detect, is_name, readable
 from liebig.formats.hub_dataset import PREFIX as HUB
 from liebig.formats.items import Item, Options
 from liebig.formats.ledger import SKIPPED, Ledger
+from liebig.text.languages import language_of
 
 
 def _readable(name: str) -> str:
@@ -80,6 +82,9 @@ class InitConfig(Config):
     topic: Literal["title", "desc", "narr"] = Field(
         "title", description="Field of TREC topics to use as the query."
     )
+    languages: bool = Field(
+        False, description="Detect the language of every document, and keep it as metadata."
+    )
 
     @property
     def format_of_files(self) -> str | None:
@@ -107,7 +112,7 @@ def run(config: InitConfig, folder: Folder) -> None:
     _clear(folder.path)
     census = Census()
     with CollectionWriter(folder.path) as writer:
-        collect(matches, options, writer, census, config.limit)
+        collect(matches, options, writer, census, config.limit, config.languages)
     if not writer.counts:
         _refuse_nothing(config, ledger)
     if ledger.errors or ledger.ignored or ledger.cut:
@@ -115,6 +120,8 @@ def run(config: InitConfig, folder: Folder) -> None:
     summary = summarise(folder.path, matches, writer, census)
     summary["warnings"] += file_warnings(ledger)
     summary |= {"files": ledger.summary(), "tables": ledger.tables}
+    if config.languages:
+        summary["languages"] = dict(census.languages.most_common())
     folder.write_json(SUMMARY, summary)
     show(summary, Console(emoji=False, highlight=False, soft_wrap=not sys.stdout.isatty()))
     if config.strict and summary["warnings"]:
@@ -156,7 +163,12 @@ def _refuse_nothing(config: InitConfig, ledger: Ledger) -> NoReturn:
 
 
 def collect(
-    matches: Sequence[Match], options: Options, writer: CollectionWriter, census: Census, limit: int | None
+    matches: Sequence[Match],
+    options: Options,
+    writer: CollectionWriter,
+    census: Census,
+    limit: int | None,
+    languages: bool = False,
 ) -> None:
     """Write the records of the sources into the collection and count them; a file of a folder wholly or not at all."""
     with Progress("reading", unit="records") as bar:
@@ -165,6 +177,7 @@ def collect(
             number, before = 0, (writer.mark(), census.mark())
             try:
                 for number, item in enumerate(_limited(match, options, writer, limit), 1):
+                    item = _with_language(item) if languages else item
                     if writer.add(item, match.source.name if match.format.name in BY_PATH else ""):
                         census.see(item)
                     if number % STRIDE == 0:
@@ -177,6 +190,16 @@ def collect(
                 failure = error if isinstance(error, LiebigError) else match.source.damaged(error)
                 options.ledger.skip_file(match.source.label, failure)
             bar.advance(number % STRIDE)
+
+
+def _with_language(item: Item) -> Item:
+    """The item, whose document or passage says its language where that can be told."""
+    record = item.record
+    if not isinstance(record, Document | Passage) or not (language := language_of(record)):
+        return item
+    if isinstance(record, Passage):
+        return item._replace(record=replace(record, language=language))
+    return item._replace(record=replace(record, metadata={**record.metadata, "language": language}))
 
 
 def _limited(match: Match, options: Options, writer: CollectionWriter, limit: int | None) -> Iterator[Item]:

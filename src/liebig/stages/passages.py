@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate, groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -26,11 +27,15 @@ from liebig.collection import GENERATED, Collection
 from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
 from liebig.formats.output import json_line
+from liebig.text.languages import code_of
 from liebig.text.passages import Cutter, Text, by_tokens
+from liebig.text.sentences import LANGUAGES
 from liebig.text.tokenizer import Tokenizer
 
 LENGTH = 100  # tokens of a passage at most
 SECTIONS = "sections.jsonl"
+AUTO = "auto"  # the language of every document is its own
+RARE = 1e-3  # share of the documents below which a language is more often a mistake than a language
 
 
 class PassagesConfig(Config):
@@ -41,7 +46,8 @@ class PassagesConfig(Config):
     length: int = Field(LENGTH, ge=8, description="Maximum number of tokens in a passage.")
     language: str | None = Field(
         None,
-        description="Language of the text, whose abbreviations do not end a sentence [default: English].",
+        description="Language of the text, whose abbreviations do not end a sentence; auto: that of every document"
+        " [default: English].",
     )
 
 
@@ -52,18 +58,20 @@ class HeadedPassage(NamedTuple):
     heading: str
 
 
-def cut(document: Document, cutter: Cutter) -> Iterator[HeadedPassage]:
+def cut(document: Document, cutter: Cutter, language: str = "") -> Iterator[HeadedPassage]:
     """The passages of a document, section by section; one whose text is empty is its title."""
     number = 0
     pieces = cutter([Text(section.paragraphs) for section in document.sections])
     for section, texts in zip(document.sections, pieces):
         for text, place in zip(texts, places_of(section, texts)):
             metadata = {str(section.unit): str(place)} if place else {}
-            passage = Passage(f"{document.id}-{number}", text, document.title, document.id, metadata=metadata)
+            passage = Passage(
+                f"{document.id}-{number}", text, document.title, document.id, metadata, language
+            )
             yield HeadedPassage(passage, section.heading)
             number += 1
     if number == 0 and document.title.strip():
-        yield HeadedPassage(Passage(f"{document.id}-0", document.title, "", document.id), "")
+        yield HeadedPassage(Passage(f"{document.id}-0", document.title, "", document.id, language=language), "")
 
 
 def places_of(section: Section, texts: Sequence[str]) -> list[int]:
@@ -89,7 +97,38 @@ def _printed(text: str) -> int:
     return sum(map(len, text.split()))
 
 
-def cut_collection(source: Collection, cutter: Cutter, out: Path) -> None:
+class LanguageCutters:
+    """Cutters by language.
+
+    Documents whose language is not known, or is that of very few, are taken to be in the language of most documents.
+    """
+
+    def __init__(self, config: PassagesConfig) -> None:
+        self._tokenizer, self._length = Tokenizer.from_folder(config.tokenizer), config.length
+        self._detected = config.language == AUTO
+        self._language = None if self._detected else config.language
+        counts = Collection(config.collection).languages if self._detected else {}
+        self._main = next(iter(counts), "")
+        self._known = {c for c, count in counts.items() if c and count >= RARE * sum(counts.values())}
+        self._cutters: dict[str | None, Cutter] = {}
+
+    def language_of(self, record: Document | Passage) -> str:
+        """The code of a record's language; "" where languages were not detected."""
+        own = record.language if isinstance(record, Passage) else record.metadata.get("language", "")
+        if not self._detected:
+            return own if isinstance(record, Passage) else ""
+        code = code_of(own)
+        return code if code in self._known else self._main
+
+    def of(self, language: str) -> Cutter:
+        """The cutter of texts in a language."""
+        known = (language if language in LANGUAGES else None) if self._detected else self._language
+        if known not in self._cutters:
+            self._cutters[known] = by_tokens(self._tokenizer, self._length, language=known)
+        return self._cutters[known]
+
+
+def cut_collection(source: Collection, cutters: LanguageCutters, out: Path) -> None:
     """Write a collection's documents with their passages, passages it had, and queries generated for them."""
     for name in ("documents", "passages", "queries"):  # an interrupted run may have left some
         (out / f"{name}.jsonl").unlink(missing_ok=True)
@@ -98,12 +137,13 @@ def cut_collection(source: Collection, cutter: Cutter, out: Path) -> None:
         covered = set()
         for passage in source.passages() if source.has("passages") else ():
             if passage.text.strip() or passage.title.strip():
-                writer.add(Item(passage, where))
+                writer.add(Item(replace(passage, language=cutters.language_of(passage)), where))
                 covered.add(passage.doc)
         for document in track(source.documents(), "passages", unit="documents"):
             writer.add(Item(document, where))
             if document.id not in covered:
-                pieces = list(cut(document, cutter))
+                language = cutters.language_of(document)
+                pieces = list(cut(document, cutters.of(language), language))
                 for piece in pieces:
                     writer.add(Item(piece.passage, where))
                 sections.writelines(_section_lines(pieces))
@@ -126,8 +166,7 @@ def _section_lines(pieces: list[HeadedPassage]) -> Iterator[str]:
 
 def run(config: PassagesConfig, folder: Folder) -> None:
     """Write the collection with passages."""
-    cutter = by_tokens(Tokenizer.from_folder(config.tokenizer), config.length, language=config.language)
-    cut_collection(Collection(config.collection), cutter, folder.path)
+    cut_collection(Collection(config.collection), LanguageCutters(config), folder.path)
 
 
 STAGE = Stage(
