@@ -42,7 +42,7 @@ from liebig.base.progress import Whole, counted
 from liebig.base.records import Document
 from liebig.base.workspace import Folder
 from liebig.builder import check, user_questions
-from liebig.builder.build_config import BuildConfig
+from liebig.builder.build_config import READING, BuildConfig
 from liebig.builder.check import CheckConfig, MadeConfig
 from liebig.builder.judge import START, TEACHER, SystemChoice
 from liebig.builder.lessons import learn_from_teacher
@@ -251,9 +251,8 @@ def _described(
         depth=config.depth,
         more={
             "sources": [absolute(source) for source in config.sources],
-            "language": config.language,
             "languages": Collection(out / WORK / "read").languages,
-            "format": config.format,
+            **config.model_dump(mode="json", include=set(READING)),
         },
     )
 
@@ -358,6 +357,9 @@ def read_collection(builder: Builder, config: BuildConfig, model: Path) -> Path:
             format=config.format,
             strict=config.strict,
             languages=config.language is None,
+            exclude=config.exclude,
+            include=config.include,
+            ignore_files=config.ignore_files,
         ),
     )
     summary = read_json(read / "summary.json", ReadSummary)

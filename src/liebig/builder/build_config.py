@@ -13,6 +13,13 @@ from liebig.base.config import Config, one_or_several
 from liebig.base.hub import model_folder
 from liebig.search.retriever_folder import RERANK_DEPTH
 
+READING = (
+    "language",
+    "format",
+    "exclude",
+    "include",
+    "ignore_files",
+)  # options that updates take from the build
 MINUTES = 30.0  # of training, where it takes place and nobody says how long
 
 
@@ -78,6 +85,16 @@ class BuildConfig(Config):
     format: Annotated[str, AfterValidator(_readable)] | None = Field(
         default=None,
         description="Format of all the sources; docs/formats.md lists them [default: detected for each].",
+    )
+    exclude: Annotated[tuple[str, ...], BeforeValidator(one_or_several)] = Field(
+        default=(),
+        description="Leave out files and folders by a pattern as in a .gitignore; !PATTERN takes one back. Repeatable.",
+    )
+    include: Annotated[tuple[str, ...], BeforeValidator(one_or_several)] = Field(
+        default=(), description="Read only files by such a pattern. Repeatable [default: all files]."
+    )
+    ignore_files: bool = Field(
+        default=True, description="Leave out what .gitignore and .liebigignore files list."
     )
     strict: bool = Field(
         default=False, description="Fail on unreadable or suspicious files [default: skip and list them]."

@@ -27,7 +27,7 @@ from liebig.base.progress import Whole, counted
 from liebig.base.records import Passage
 from liebig.base.workspace import Folder
 from liebig.builder.build import absolute, read_collection, unread_lines
-from liebig.builder.build_config import BuildConfig
+from liebig.builder.build_config import READING, BuildConfig
 from liebig.builder.check import read as read_check, read_spread
 from liebig.builder.judge import START
 from liebig.builder.runner import Builder, Long, Part, passage_encoding, sentence_encoding
@@ -285,7 +285,7 @@ def built_with(
         raise RecipeError(
             "only a folder with a BM25 index and a model can be updated", file=out, fix="run liebig build"
         )
-    known = {name: before.more[name] for name in ("language", "format") if name in before.more}
+    known = {name: before.more[name] for name in READING if name in before.more}
     return BuildConfig(sources=given, strict=strict, **known)
 
 

@@ -40,6 +40,11 @@ def command(
     rerank_int8: Annotated[
         bool, option("rerank_int8", "--rerank-int8/--no-rerank-int8")
     ] = DEFAULTS.rerank_int8,
+    exclude: Annotated[list[str] | None, option("exclude", metavar="PATTERN")] = None,
+    include: Annotated[list[str] | None, option("include", metavar="PATTERN")] = None,
+    ignore_files: Annotated[
+        bool, option("ignore_files", "--ignore-files/--no-ignore-files")
+    ] = DEFAULTS.ignore_files,
     strict: Annotated[bool, option("strict", "--strict")] = DEFAULTS.strict,
     replace: Annotated[bool, option("replace", "--replace")] = DEFAULTS.replace,
 ) -> None:
@@ -61,6 +66,9 @@ def command(
         "language": language,
         "seed": seed,
         "format": format,
+        "exclude": exclude or [],
+        "include": include or [],
+        "ignore_files": ignore_files,
         "strict": strict,
         "replace": replace,
         "reranker": reranker,

@@ -22,6 +22,7 @@ from liebig.formats.base import Format
 from liebig.formats.inputs import FileSelection, InputSource, NamedSource, source_of
 from liebig.formats.items import Item, Options
 from liebig.formats.ledger import Ledger
+from liebig.formats.left_out import USUAL, LeaveOut
 from liebig.formats.preview import Preview
 
 GROUP = "liebig.formats"
@@ -163,14 +164,19 @@ def is_name(text: str) -> bool:
     return text == "-" or any(f.prefix and text.startswith(f.prefix) for f in formats().values())
 
 
-def detect(path: Path | str, name: str | None = None, ledger: Ledger | None = None) -> list[Match]:
+def detect(
+    path: Path | str, name: str | None = None, ledger: Ledger | None = None, rules: LeaveOut = USUAL
+) -> list[Match]:
     """What a path holds, by the rules or by a format's name; what cannot be read is refused or listed in the ledger."""
     ledger = ledger or Ledger()
     text = str(path)
-    source = NamedSource(text) if text != "-" and is_name(text) else source_of(path)
+    source = NamedSource(text) if text != "-" and is_name(text) else source_of(path, rules)
     for _, below in source.walk():
         if not below.is_folder:
             ledger.see(below.label)
+        for label, reason in below.left_out:
+            ledger.see(label)
+            ledger.ignore(label, reason)
         for flaw in below.flaws:
             ledger.skip(flaw)
     if name is None:

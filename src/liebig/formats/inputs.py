@@ -34,6 +34,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, BinaryIO, NamedTuple, cast
 
 from liebig.base.errors import DataError
+from liebig.formats.left_out import USUAL, FolderRules, LeaveOut, by_name, marked
 
 BUFFER = 1 << 20
 PACKED = (".gz", ".bz2", ".xz", ".zst")
@@ -45,7 +46,6 @@ Read = Callable[[int], bytes]
 ALWAYS = 1 << 26  # bytes that any file may unpack to
 RATIO = 250  # of the unpacked to the packed size beyond that
 MEMBERS = 100_000  # files of an archive
-HIDDEN = (".", "~$")  # hidden files, and the lock files that Office leaves beside open documents
 
 
 def unpacker_of(stream: Any) -> Callable[[Any], Read] | None:
@@ -256,6 +256,8 @@ class InputSource(ABC):
     """The name of the archive in a folder that this stands for."""
     flaws: tuple[DataError, ...] = ()
     """What lies directly in it and cannot be read, with the reason."""
+    left_out: tuple[tuple[str, str], ...] = ()
+    """Labels of what lies directly in it and is not meant to be read, with the reason; a folder's ends in a slash."""
 
     @property
     def is_folder(self) -> bool:
@@ -267,7 +269,7 @@ class InputSource(ABC):
         """The bytes as they are stored."""
 
     def children(self) -> list[InputSource]:
-        """What lies in a folder, by name; hidden files, lock files, links to folders and flaws left out."""
+        """What lies in a folder, by name; what is left out, links to folders and flaws are not among it."""
         return []
 
     def _placed(self, children: list[InputSource]) -> list[InputSource]:
@@ -380,8 +382,9 @@ class InputSource(ABC):
 class DiskSource(InputSource):
     """A file or folder on disk; `root` is the folder that links below it must not leave."""
 
-    def __init__(self, path: Path, root: Path | None = None) -> None:
+    def __init__(self, path: Path, root: Path | None = None, rules: FolderRules | None = None) -> None:
         self.path, self.label, self._root = path, printable(str(path)), root
+        self._rules = rules or FolderRules(USUAL)
         self.name, self.parent = path.name or str(path), path.absolute().parent.name
 
     @cached_property
@@ -405,27 +408,42 @@ class DiskSource(InputSource):
     def flaws(self) -> tuple[DataError, ...]:  # type: ignore[override]  # known once the folder is listed
         return self._listing[1]
 
+    @property
+    def left_out(self) -> tuple[tuple[str, str], ...]:  # type: ignore[override]  # known once the folder is listed
+        return self._listing[2]
+
     @cached_property
-    def _listing(self) -> tuple[list[InputSource], tuple[DataError, ...]]:
-        """What lies in the folder, and what of it cannot be read."""
+    def _listing(self) -> tuple[list[InputSource], tuple[DataError, ...], tuple[tuple[str, str], ...]]:
+        """What lies in the folder, what of it cannot be read, and what is left out."""
         children: list[InputSource] = []
         flaws: list[DataError] = []
+        left_out: list[tuple[str, str]] = []
         if not self.is_folder:
-            return children, ()
+            return children, (), ()
         root = self._root or self.path.resolve()
         try:
-            paths = sorted(path for path in self.path.iterdir() if not path.name.startswith(HIDDEN))
+            paths = sorted(self.path.iterdir())
         except OSError as error:
             reason = f"the folder cannot be listed ({os.strerror(error.errno or 0)})"
-            return children, (DataError(reason, file=self.label, fix="allow it to be read"),)
+            return children, (DataError(reason, file=self.label, fix="allow it to be read"),), ()
+        rules = self._rules
+        try:
+            rules = rules.inside(self.path, self.subpath, [path.name for path in paths])
+        except DataError as error:  # an ignore file that cannot be understood
+            flaws.append(error)
         for path in paths:
+            is_folder = os.path.isdir(path) and not os.path.islink(path)
+            reason = rules.reason(path.name, self.subpath, is_folder) or (marked(path) if is_folder else "")
+            if reason:
+                left_out.append((printable(str(path)) + "/" * is_folder, reason))
+                continue
             try:
-                child = _below(path, root)
+                child = _below(path, root, rules)
             except DataError as error:
                 flaws.append(error)
             else:
                 children += [child] if child is not None else []
-        return self._placed(children), tuple(flaws)
+        return self._placed(children), tuple(flaws), tuple(left_out)
 
     @contextlib.contextmanager
     def seekable(self) -> Iterator[BinaryIO]:
@@ -552,24 +570,24 @@ def printable(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def source_of(path: Path | str) -> InputSource:
+def source_of(path: Path | str, rules: LeaveOut = USUAL) -> InputSource:
     """The source a path stands for: `-` is standard input; an archive is looked into."""
     if str(path) == "-":
         return standard_input(sys.stdin.buffer)
     path = Path(path)
     if not path.exists():
         raise DataError("there is no such file or folder", file=printable(str(path)), fix="check the path")
-    return _disk_source(path)
+    return _disk_source(path, rules=FolderRules(rules))
 
 
-def _disk_source(path: Path, root: Path | None = None) -> InputSource:
+def _disk_source(path: Path, root: Path | None = None, rules: FolderRules | None = None) -> InputSource:
     """A path that exists, or the archive it is."""
-    source = DiskSource(path, root)
+    source = DiskSource(path, root, rules)
     members = _archive_members(source) if path.is_file() else None
     return source if members is None else _unwrap(source, members)
 
 
-def _below(path: Path, root: Path) -> InputSource | None:
+def _below(path: Path, root: Path, rules: FolderRules) -> InputSource | None:
     """What a path inside a folder stands for; None for a link to a folder that is read where it lies.
 
     Pipes, sockets and devices are never opened: a pipe that nobody writes to would be waited for without end.
@@ -592,7 +610,7 @@ def _below(path: Path, root: Path) -> InputSource | None:
         raise DataError("this is a pipe, socket or device, not a file", file=label, fix="remove it")
     if is_link and stat.S_ISDIR(mode):
         return None
-    source = _disk_source(path, root)
+    source = _disk_source(path, root, rules)
     source.archive = path.name if isinstance(source, MemberSource) else ""
     return source
 
@@ -689,8 +707,8 @@ def _member_flaw(source: InputSource, name: str, what: str) -> DataError:
 
 
 def _is_clutter(name: str) -> bool:
-    parts = PurePosixPath(name).parts
-    return "__MACOSX" in parts or any(part.startswith(HIDDEN) for part in parts)
+    *folders, file = PurePosixPath(name).parts
+    return bool(by_name(file, False)) or any(by_name(part, True) for part in folders)
 
 
 def _zip_members(source: InputSource, opened: Callable[[], BinaryIO]) -> Iterator[tuple[str, Member]]:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+UNSHOWN = ("sources", "exclude", "include", "ignore_files")  # about the machine that a folder was built on
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,7 @@ class Retriever:
             "model": description.model,
             **({} if description.query is None else {"query": description.query}),
             **{name: index.info() for name, index in indexes.items() if index is not None},
-            **{name: value for name, value in description.more.items() if name != "sources"},
+            **{name: value for name, value in description.more.items() if name not in UNSHOWN},
         }
 
     def reload(self) -> bool:

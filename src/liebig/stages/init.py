@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 from rich.console import Console
 
-from liebig.base.config import Config, InputPath, ModelPath
+from liebig.base.config import Config, InputPath, ModelPath, one_or_several
 from liebig.base.errors import DataError, LiebigError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
@@ -34,6 +34,7 @@ from liebig.formats import BY_PATH, Match, detect, is_name, readable
 from liebig.formats.hub_dataset import PREFIX as HUB
 from liebig.formats.items import Item, Options
 from liebig.formats.ledger import SKIPPED, Ledger
+from liebig.formats.left_out import LeaveOut, is_left_out
 from liebig.text.languages import language_of
 
 
@@ -82,9 +83,22 @@ class InitConfig(Config):
     topic: Literal["title", "desc", "narr"] = Field(
         "title", description="Field of TREC topics to use as the query."
     )
+    exclude: Annotated[tuple[str, ...], BeforeValidator(one_or_several)] = Field(
+        (),
+        description="Patterns of files and folders to leave out, as in a .gitignore; !PATTERN takes one back.",
+    )
+    include: Annotated[tuple[str, ...], BeforeValidator(one_or_several)] = Field(
+        (), description="Patterns of the files to read; all others are left out [default: all files]."
+    )
+    ignore_files: bool = Field(True, description="Leave out what .gitignore and .liebigignore files list.")
     languages: bool = Field(
         False, description="Detect the language of every document, and keep it as metadata."
     )
+
+    @property
+    def rules(self) -> LeaveOut:
+        """What is left out of folders."""
+        return LeaveOut(self.exclude, self.include, self.ignore_files)
 
     @property
     def format_of_files(self) -> str | None:
@@ -100,7 +114,7 @@ def run(config: InitConfig, folder: Folder) -> None:
     """Read the paths into a collection, print its summary, and keep it as summary.json."""
     ledger = Ledger(config.strict)
     matches = _detect(config, ledger)
-    _refuse_inside(config.paths, folder)
+    _refuse_inside(config, folder)
     options = Options(
         split=config.split,
         tokenizer=config.tokenizer,
@@ -139,7 +153,7 @@ def _detect(config: InitConfig, ledger: Ledger) -> list[Match]:
         try:
             # A data set of the hub is read file by file: its reader gets the format of the files with the options.
             named = None if str(path).startswith(HUB) else config.format_of_files
-            matches += detect(path, named, ledger)
+            matches += detect(path, named, ledger, config.rules)
         except DataError as error:
             if not (isinstance(path, Path) and path.exists()):
                 raise
@@ -213,10 +227,12 @@ def _limited(match: Match, options: Options, writer: CollectionWriter, limit: in
         yield item
 
 
-def _refuse_inside(paths: Sequence[Path | str], folder: Folder) -> None:
-    """Refuse to write inside a folder that is read: the next run would read its own output."""
-    for path in paths:
-        if isinstance(path, Path) and folder.out.is_relative_to(path.resolve()):
+def _refuse_inside(config: InitConfig, folder: Folder) -> None:
+    """Refuse to write inside a folder that is read, unless it is left out: the next run would read its own output."""
+    for path in config.paths:
+        if not isinstance(path, Path) or not folder.out.is_relative_to(path.resolve()):
+            continue
+        if not is_left_out(folder.out, path.resolve(), config.rules):
             raise DataError(
                 f"the output folder {folder.out} is inside this input folder",
                 file=path,

@@ -71,7 +71,9 @@ def cut(document: Document, cutter: Cutter, language: str = "") -> Iterator[Head
             yield HeadedPassage(passage, section.heading)
             number += 1
     if number == 0 and document.title.strip():
-        yield HeadedPassage(Passage(f"{document.id}-0", document.title, "", document.id, language=language), "")
+        yield HeadedPassage(
+            Passage(f"{document.id}-0", document.title, "", document.id, language=language), ""
+        )
 
 
 def places_of(section: Section, texts: Sequence[str]) -> list[int]:
