@@ -3,8 +3,10 @@
 import pytest
 
 from liebig.builder.update import update
+from liebig.search.query_language import parse
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import read
+from liebig.search.suggest import suggestion
 
 ENGLISH = "The {0} was repaired in the spring, and the owner of the house has paid for all of it. It was the best {0}."
 FRENCH = "Les congés payés sont dus à tous les employés de la société. La sécurité des {0} est une priorité pour nous."
@@ -71,3 +73,23 @@ def test_an_update_takes_in_another_language(made, tmp_path):
     retriever = Retriever.from_folder(tmp_path / "out")
     assert retriever.search("kuche", k=1, system="bm25")[0].doc == "kueche.md"
     assert read(tmp_path / "out").more["languages"] == {"en": 6, "fr": 1, "de": 1, "": 1}
+
+
+@pytest.mark.parametrize(
+    "query, docs",
+    [
+        ('"Kosten für das Material"', {"kueche.md"}),
+        ('"was repaired" -roof -window -cellar -door -wall', {"garden.md"}),
+        ("renov*", {"kueche.md"}),
+        ("employ* congés", {"conges.md"}),
+    ],
+)
+def test_phrases_and_beginnings_of_words_are_found_in_every_language(mixed, query, docs):
+    hits = Retriever.from_folder(mixed[0]).search(query, k=10, system="bm25")
+    assert hits[0].doc in docs
+    assert '"' not in query or {hit.doc for hit in hits} == docs
+
+
+def test_a_misspelt_word_of_another_language_is_suggested(mixed):
+    bm25 = Retriever.from_folder(mixed[0]).current.bm25
+    assert suggestion(bm25, parse("vermeiter kitchen")) == "vermieter kitchen"
