@@ -68,7 +68,7 @@ from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import RERANK_DEPTH as RERANKED, WORK, RetrieverDescription
 from liebig.stages.bm25 import STAGE as BM25, BM25Config
 from liebig.stages.init import STAGE as INIT, InitConfig
-from liebig.stages.passages import AUTO, LENGTH, STAGE as PASSAGES, PassagesConfig
+from liebig.stages.passages import AUTO, COPIES, LENGTH, STAGE as PASSAGES, PassagesConfig
 from liebig.text.languages import NAMES
 from liebig.text.sentences import LANGUAGES
 from liebig.train.log import warnings_of
@@ -375,6 +375,7 @@ def read_collection(builder: Builder, config: BuildConfig, model: Path) -> Path:
         tokenizer=model,
         length=passage_length(model),
         language=sentence_language(config.language),
+        copies=True,
     )
     return builder.part("collection", PASSAGES, cut)
 
@@ -423,6 +424,11 @@ def _index_words(builder: Builder, config: BuildConfig) -> IndexedCorpus:
     collection = read_collection(builder, config, config.start)
     builder.whole.begin("bm25")
     counts = Collection(builder.out / WORK / "read").languages
+    if copies := _count_copies(collection):
+        are = (
+            "1 document is a copy of another" if copies == 1 else f"{copies:,} documents are copies of others"
+        )
+        builder.say(f"{are}, wholly or nearly; a hit says where else it is (also in)")
     for line in _languages(counts, config.model is None and config.teacher is None):
         builder.say(line)
     bm25 = builder.part("bm25", BM25, _bm25_config(collection, config))
@@ -431,6 +437,11 @@ def _index_words(builder: Builder, config: BuildConfig) -> IndexedCorpus:
     corpus = IndexedCorpus(collection, Collection(collection).count("passages"), signs, bm25, main)
     builder.by_sentences = corpus.by_sentences
     return corpus
+
+
+def _count_copies(collection: Path) -> int:
+    path = collection / COPIES
+    return int(read_json(path, dict[str, int])["copies"]) if path.is_file() else 0
 
 
 def _bm25_config(collection: Path, config: BuildConfig) -> BM25Config:

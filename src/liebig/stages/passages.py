@@ -8,6 +8,7 @@ that came with passages in memory.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -35,6 +36,8 @@ from liebig.text.tokenizer import Tokenizer
 LENGTH = 100  # tokens of a passage at most
 SECTIONS = "sections.jsonl"
 AUTO = "auto"  # the language of every document is its own
+COPIES, COPIES_SHOWN = "copies.json", 20  # how many copies there are; paths that an original names
+LETTERS = re.compile(r"[^\W_]+")
 RARE = 1e-3  # share of the documents below which a language is more often a mistake than a language
 
 
@@ -48,6 +51,11 @@ class PassagesConfig(Config):
         None,
         description="Language of the text, whose abbreviations do not end a sentence; auto: that of every document"
         " [default: English].",
+    )
+
+    copies: bool = Field(
+        False,
+        description="Cut nearly identical documents once; the first names the others in its metadata (also_in).",
     )
 
 
@@ -130,7 +138,48 @@ class LanguageCutters:
         return self._cutters[known]
 
 
-def cut_collection(source: Collection, cutters: LanguageCutters, out: Path) -> None:
+class CopyFilter:
+    """Knows which documents are copies, and drops the passages of a copy that its original has word for word."""
+
+    def __init__(self, source: Collection) -> None:
+        from liebig.collection.copies import find_copies  # late: compiled
+
+        self._source, self.found = source, find_copies(source.documents())
+        self._original, self._letters = "", ""
+
+    def described(self, document: Document) -> Document:
+        """The document; metadata name the copies of an original, and the original of a copy."""
+        more = {}
+        if copies := self.found.copies.get(document.id):
+            shown = ", ".join(map(self._path, copies[:COPIES_SHOWN]))
+            more["also_in"] = shown + (
+                f" and {len(copies) - COPIES_SHOWN:,} more" if len(copies) > COPIES_SHOWN else ""
+            )
+        if original := self.found.originals.get(document.id):
+            more["copy_of"] = self._path(original)
+        return replace(document, metadata={**document.metadata, **more}) if more else document
+
+    def _path(self, id: str) -> str:
+        return self._source.document(id).metadata.get("path") or id
+
+    def own(self, document: Document, pieces: list[HeadedPassage]) -> list[HeadedPassage]:
+        """The passages that say something which the document's original does not."""
+        original = self.found.originals.get(document.id)
+        if original is None:
+            return pieces
+        if original != self._original:
+            self._original, self._letters = original, _letters(self._source.document(original).text)
+        return [piece for piece in pieces if _letters(piece.passage.text) not in self._letters]
+
+
+def _letters(text: str) -> str:
+    """The letters and digits of a text, so that neither quote marks nor line breaks matter."""
+    return "".join(LETTERS.findall(text.casefold()))
+
+
+def cut_collection(
+    source: Collection, cutters: LanguageCutters, out: Path, copies: CopyFilter | None = None
+) -> None:
     """Write a collection's documents with their passages, passages it had, and queries generated for them."""
     for name in ("documents", "passages", "queries"):  # an interrupted run may have left some
         (out / f"{name}.jsonl").unlink(missing_ok=True)
@@ -142,10 +191,11 @@ def cut_collection(source: Collection, cutters: LanguageCutters, out: Path) -> N
                 writer.add(Item(replace(passage, language=cutters.language_of(passage)), where))
                 covered.add(passage.doc)
         for document in track(source.documents(), "passages", unit="documents"):
-            writer.add(Item(document, where))
+            writer.add(Item(document if copies is None else copies.described(document), where))
             if document.id not in covered:
                 language = cutters.language_of(document)
                 pieces = list(cut(document, cutters.of(language), language))
+                pieces = pieces if copies is None else copies.own(document, pieces)
                 for piece in pieces:
                     writer.add(Item(piece.passage, where))
                 sections.writelines(_section_lines(pieces))
@@ -168,7 +218,12 @@ def _section_lines(pieces: list[HeadedPassage]) -> Iterator[str]:
 
 def run(config: PassagesConfig, folder: Folder) -> None:
     """Write the collection with passages."""
-    cut_collection(Collection(config.collection), LanguageCutters(config), folder.path)
+    source = Collection(config.collection)
+    # Where a source brings its own passages, they are what is judged: all of them stay.
+    copies = CopyFilter(source) if config.copies and not source.has("passages") else None
+    cut_collection(source, LanguageCutters(config), folder.path, copies)
+    if copies is not None:
+        folder.write_json(COPIES, {"copies": len(copies.found.originals)})
 
 
 STAGE = Stage(
