@@ -251,7 +251,7 @@ def _described(
         depth=config.depth,
         more={
             "sources": [absolute(source) for source in config.sources],
-            "languages": Collection(out / WORK / "read").languages,
+            "languages": Collection(builder.out / WORK / "read").languages,
             **config.model_dump(mode="json", include=set(READING)),
         },
     )

@@ -29,6 +29,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,19 +143,19 @@ def constants() -> Constants:
     return read_constants(tree)
 
 
-def read_constants(tree: Mapping[str, object]) -> Constants:
+def read_constants(tree: Mapping[str, Any]) -> Constants:
     """Constants from what `decide.json` has."""
     row = dict(tree)
     arrays = {name: np.array(row[name]) for name in ("mean", "prior", "misjudged", "shape", "scatter")}
-    kinds = {name: KindValidity(np.array(one["bias"]), one["spread"]) for name, one in row["kinds"].items()}  # type: ignore[attr-defined]
+    kinds = {name: KindValidity(np.array(one["bias"]), one["spread"]) for name, one in row["kinds"].items()}
     signs = {
         name: SignEffect(one["mean"], one["deviation"], np.array(one["gain"]))
         for name, one in row["signs"].items()
-    }  # type: ignore[attr-defined]
-    changes = {name: ChangeValidity(**one) for name, one in row["changes"].items()}  # type: ignore[attr-defined]
+    }
+    changes = {name: ChangeValidity(**one) for name, one in row["changes"].items()}
     return Constants(
         tuple(row["names"]), signs=signs, kinds=kinds, changes=changes, doubt=float(row["doubt"]), **arrays
-    )  # type: ignore[arg-type]
+    )
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ BY_SENTENCES = 100_000  # up to this many passages, their sentences have vectors
 
 @dataclass(frozen=True)
 class IndexedCorpus:
-    """Documents and passages that were read, how many, what they look like, BM25 over all of them, the main language."""
+    """What was read: passages, how many, what they look like, BM25 over all of them, and the main language."""
 
     collection: Path
     passages: int

@@ -227,7 +227,7 @@ class KeptBlock(NamedTuple):
     shard: int
     start: int
     first: int
-    count: int
+    size: int
     block: Int8Block
 
 

@@ -302,9 +302,9 @@ def _search_kept(
     def entries(part: Sequence[KeptBlock]) -> Keys | None:
         search = Search(queries, k)
         for at in part:
-            largest, live = shards[at.shard][1].largest, lives[at.shard][at.start : at.start + at.count]
+            largest, live = shards[at.shard][1].largest, lives[at.shard][at.start : at.start + at.size]
             off = norms * largest * _rounding(queries.shape[1])
-            if not search.scan(slice(0, len(queries)), at.first, at.block, at.count, largest, off, live):
+            if not search.scan(slice(0, len(queries)), at.first, at.block, at.size, largest, off, live):
                 return None
         return _exact_entries(search, queries, shards)
 

@@ -55,6 +55,7 @@ from liebig.vectors.quantise import unit_length
 
 if TYPE_CHECKING:
     from liebig.integrations.mcp import HTTPEndpoint
+    from liebig.search.retriever import Retriever
 
 # Search results as JSON: rows, snippets with matching words marked, two systems side by side, whole documents.
 #

@@ -321,7 +321,7 @@ def run(config: EncodeConfig, folder: Folder) -> None:
 
 def load(config: EncodeConfig, device: torch.device | str, precision: Precision) -> Embedder:
     """The model on its device."""
-    length = {"query_length" if ROLES[config.what] == "query" else "max_length": config.max_length}
+    query = ROLES[config.what] == "query"
     embedder = Embedder.load(
         config.model,
         device,
@@ -329,7 +329,8 @@ def load(config: EncodeConfig, device: torch.device | str, precision: Precision)
         unit=config.unit,
         half=config.half,
         precision=precision,
-        **length,
+        query_length=config.max_length if query else None,
+        max_length=None if query else config.max_length,
     )
     if embedder.cuda if config.compile is None else config.compile:
         embedder.encoder.backbone.compile()
