@@ -16,12 +16,6 @@ from liebig.bm25.analysis import Analyzer
 from liebig.cli import make_app
 from liebig.collection import Collection
 from liebig.commands.search import ask_indexes
-from liebig.measures import parse
-from liebig.measures.evaluator import (
-    block_from_mapping as from_mapping,
-    evaluate,
-    judgements_from_records as from_records,
-)
 from liebig.search import systems
 from liebig.search.explain import snippet
 from liebig.search.systems import (
@@ -30,7 +24,6 @@ from liebig.search.systems import (
     Hybrid,
     QueryEncoder,
     System,
-    best_weight,
     fold,
     open_system,
     ranks_by,
@@ -114,47 +107,6 @@ def test_query_vectors_and_both_systems_give_three_runs(tmp_path, collection, bm
     assert sorted(runs) == ["bm25", "dense", "hybrid"]
     assert [line[2] for line in runs["dense"] if line[0] == "q1"] == ["p3", "p2", "p0"]
     assert {line[0] for line in runs["hybrid"]} == {"q0", "q1", "q2"}
-
-
-def test_the_weight_found_on_dev_is_the_best_of_those_tried(tmp_path, collection, bm25, dense):
-    searched(
-        tmp_path / "out",
-        collection=collection, bm25=bm25, dense=dense[0], vectors=dense[1], k=3, fusion={"kind": "weighted"},
-    )  # fmt: skip
-    tuned = json.loads((tmp_path / "out" / "search.json").read_text())["tuned"]
-    assert tuned["value"] == max(value for _, value in tuned["tried"]) == 1.0
-    assert len(tuned["tried"]) == 21
-
-
-@pytest.mark.parametrize("norm", ["minmax", "zscore"])
-def test_a_weight_is_tried_as_it_will_be_used(tmp_path, norm):
-    """The value found on dev is that of the hybrid run of dev with this weight, at any depth."""
-    random = np.random.default_rng(5)
-    words = [f"word{i}" for i in range(40)]
-    folder = tmp_path / "c"
-    (folder / "judgements").mkdir(parents=True)
-    rows = [{"id": f"p{i}", "text": " ".join(random.choice(words, 12))} for i in range(300)]
-    (folder / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    asked = [{"id": f"q{i}", "text": " ".join(random.choice(words, 5))} for i in range(30)]
-    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
-    judged = "".join(f"q{i}\tp{j}\t1\n" for i in range(30) for j in random.choice(300, 5, replace=False))
-    (folder / "judgements" / "dev.tsv").write_text(judged)
-    with workspace.stage(tmp_path / "bm25", kind="bm25", recipe={}, inputs={}) as out:
-        run_bm25(BM25Config(collection=folder), out)
-    dense = vectors_of(tmp_path / "pv", [row["id"] for row in rows], random.normal(size=(300, 2)))
-    vectors = vectors_of(tmp_path / "qv", [row["id"] for row in asked], random.normal(size=(30, 2)))
-    fusion = {"kind": "weighted", "norm": norm}
-    searched(
-        tmp_path / "out", collection=folder, split="dev", bm25=tmp_path / "bm25", dense=dense, vectors=vectors,
-        k=250, fusion=fusion, measure="nDCG@50",
-    )  # fmt: skip
-    tuned = json.loads((tmp_path / "out" / "search.json").read_text())["tuned"]
-    run_of_dev = {}
-    for query, _, passage, _, score, _ in lines(tmp_path / "out" / "hybrid.trec"):
-        run_of_dev.setdefault(query, {})[passage] = float(score)
-    judgements = from_records(Collection(folder).judgements("dev"))
-    found = evaluate([from_mapping(run_of_dev)], judgements, [parse("nDCG@50")]).means()
-    assert tuned["value"] == pytest.approx(found["nDCG@50"], abs=1e-9)
 
 
 def test_a_query_can_leave_out_itself(tmp_path, collection, bm25):
@@ -293,13 +245,9 @@ def test_a_weight_of_one_is_the_first_system_alone():
         assert [id for id, _ in fuse(lists)] == ["a", "b"]
 
 
-def test_of_equal_values_the_weight_nearest_a_half_is_taken():
-    assert best_weight([(0.0, 0.7), (0.4, 0.9), (0.5, 0.9), (1.0, 0.9)]).weight == 0.5
-
-
 def test_fusion_is_that_of_the_recipe():
-    assert _fuse(RankFusion(damping=10), 0.3).keywords == ranks_by(0.3, 10).keywords
-    assert _fuse(ScoreFusion(norm="zscore"), 0.3).keywords == weighted_by(0.3, "zscore").keywords
+    assert _fuse(RankFusion(damping=10, weight=0.3)).keywords == ranks_by(0.3, 10).keywords
+    assert _fuse(ScoreFusion(norm="zscore", weight=0.3)).keywords == weighted_by(0.3, "zscore").keywords
 
 
 def test_a_hybrid_gives_its_parts_and_the_whole():
@@ -389,17 +337,6 @@ def test_the_terminal_shows_a_passage_in_the_place_of_its_pieces(tmp_path, colle
     ask_indexes([pieces], k=3, texts=collection, console=Console(file=out, width=100))("shock")
     assert out.getvalue().count("laminar flow") == 1
     assert "2.000  p0\n" in "\n".join(line.strip(" │") for line in out.getvalue().splitlines()) + "\n"
-
-
-def test_a_weight_is_not_looked_for_without_judgements(tmp_path, collection, bm25, dense):
-    (collection / "splits").mkdir()
-    (collection / "splits" / "dev.txt").write_text("q0\n")
-    (collection / "judgements" / "dev.tsv").unlink()
-    with pytest.raises(DataError, match="no judgements to find a weight on"):
-        searched(
-            tmp_path / "out", collection=collection, bm25=bm25, dense=dense[0], vectors=dense[1],
-            fusion={"kind": "weighted"},
-        )  # fmt: skip
 
 
 def test_a_device_that_is_not_there_is_a_recipe_error(tmp_path, collection, dense):

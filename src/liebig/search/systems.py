@@ -293,7 +293,6 @@ SENTENCES = "sentences"  # the name of their part in a hybrid
 FUSION_DEPTH = 100  # passages that each system of a hybrid is asked for at least
 SENTENCE_SHARE = 0.25  # of the weight of vectors in a hybrid, that of sentences (chosen on three dev sets)
 SPREAD_RANK, SPREAD_TIMES = 10, 1.85  # of the difference that `spread_at` measures (chosen on three dev sets)
-WEIGHTS = tuple(step / 20 for step in range(21))  # tried on a dev split
 
 
 def reciprocal_rank(
@@ -373,21 +372,6 @@ def weighted_by(weight: float, norm: Norm, sentences: float = 0.0, spread: float
 def ranks_by(weight: float, damping: float = DAMPING) -> Fuse:
     """Reciprocal rank fusion of two systems with a weight."""
     return partial(reciprocal_rank, weights=(weight, 1 - weight), damping=damping)
-
-
-@dataclass(frozen=True)
-class FusionWeight:
-    """The weight of the first of two systems (the other has the rest) that did best, and the value of every weight."""
-
-    weight: float
-    value: float
-    tried: tuple[tuple[float, float], ...]
-
-
-def best_weight(tried: Sequence[tuple[float, float]]) -> FusionWeight:
-    """Of weights and their values the best; of equal values the weight nearest to a half."""
-    weight, value = max(tried, key=lambda pair: (pair[1], -abs(pair[0] - 0.5)))
-    return FusionWeight(weight, value, tuple(tried))
 
 
 class Hybrid(System):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -27,26 +26,19 @@ from liebig.bm25.search import BM25
 from liebig.collection import Collection
 from liebig.formats.trec import run_lines
 from liebig.indexes import open_index
-from liebig.measures import parse
-from liebig.measures.evaluator import Evaluator, block_from_mapping, judgements_from_records
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import SystemName
 from liebig.search.systems import (
-    FUSION_DEPTH,
-    WEIGHTS,
     DenseSystem,
     Folded,
     Fuse,
-    FusionWeight,
     Hits,
     How,
     Hybrid,
     Lexical,
     QueryEncoder,
-    Recorded,
     StoredVectors,
     System,
-    best_weight,
     by_name,
     of_texts,
     ranks_by,
@@ -60,9 +52,7 @@ class RankFusion(Config):
 
     kind: Literal["rrf"] = "rrf"
     damping: float = Field(default=60, gt=0, description="Constant added to every rank.")
-    weight: float | None = Field(
-        default=0.5, ge=0, le=1, description="Weight of BM25; none tunes it on `dev`."
-    )
+    weight: float = Field(default=0.5, ge=0, le=1, description="Weight of BM25.")
 
 
 class ScoreFusion(Config):
@@ -70,9 +60,7 @@ class ScoreFusion(Config):
 
     kind: Literal["weighted"] = "weighted"
     norm: Literal["minmax", "zscore"] = Field(default="minmax", description="How scores are normalised.")
-    weight: float | None = Field(
-        default=None, ge=0, le=1, description="Weight of BM25 [default: tuned on `dev`]."
-    )
+    weight: float = Field(default=0.5, ge=0, le=1, description="Weight of BM25.")
 
 
 class RetrieveConfig(Config):
@@ -115,8 +103,6 @@ class RetrieveConfig(Config):
     fusion: Annotated[RankFusion | ScoreFusion, Field(discriminator="kind")] = Field(
         RankFusion(), description="How BM25 and dense results are fused: rrf or weighted."
     )
-    dev: str = Field("dev", description="Split on which the fusion weight is tuned.")
-    measure: str = Field("nDCG@10", description="Measure by which the fusion weight is chosen.")
     fold: Literal["no", "max", "first", "mean"] = Field(
         "no",
         description=(
@@ -142,15 +128,13 @@ class RetrieveConfig(Config):
         return self
 
 
-INDEX_OPTIONS = {
-    "bm25", "dense", "model", "vectors", "query_length", "k1", "b", "fusion", "dev", "measure"
-}  # fmt: skip
+INDEX_OPTIONS = {"bm25", "dense", "model", "vectors", "query_length", "k1", "b", "fusion"}
 BATCH = 1024  # queries asked at once
 T = TypeVar("T")
 
 
 def run(config: RetrieveConfig, folder: Folder) -> None:
-    """Write the runs, and `search.json` with the settings that were chosen or found."""
+    """Write the runs, and `search.json` with the settings."""
     collection = Collection(config.collection)
     summary: dict[str, object] = {"queries": config.split or "all", "k": config.k}
     if config.retriever is not None:
@@ -174,16 +158,12 @@ def _of_retriever(config: RetrieveConfig, path: Path, summary: dict[str, object]
 
 
 def _of_indexes(config: RetrieveConfig, collection: Collection, summary: dict[str, object]) -> System:
-    """BM25, dense, or both fused, with the weight that is given or found on the dev split."""
+    """BM25, dense, or both fused."""
     systems = _systems(config, collection)
     if len(systems) == 1:
         return systems[0]
-    weight = config.fusion.weight
-    if weight is None:
-        tuned = _tuned(systems, collection, config)
-        weight, summary["tuned"] = tuned.weight, asdict(tuned)
-    summary["weight"] = weight
-    return Hybrid(systems, _fuse(config.fusion, weight))
+    summary["weight"] = config.fusion.weight
+    return Hybrid(systems, _fuse(config.fusion))
 
 
 def _write(folder: Folder, system: System, collection: Collection, config: RetrieveConfig) -> None:
@@ -262,42 +242,10 @@ def _owners(collection: Collection, ids: Iterable[str], *, pieces: bool) -> dict
     return {id: said.get(passage) or document_of(passage) for id, passage in passages.items()}
 
 
-def _fuse(config: RankFusion | ScoreFusion, weight: float) -> Fuse:
+def _fuse(config: RankFusion | ScoreFusion) -> Fuse:
     if isinstance(config, RankFusion):
-        return ranks_by(weight, config.damping)
-    return weighted_by(weight, config.norm)
-
-
-def _tuned(systems: Sequence[System], collection: Collection, config: RetrieveConfig) -> FusionWeight:
-    """The weight that does best on the dev split, searched and fused as deep as the queries will be."""
-    judged = list(collection.judgements(config.dev))
-    if not judged:
-        raise DataError(
-            f"the split {config.dev!r} has no judgements to find a weight on",
-            file=config.collection,
-            fix="name another with dev=, or set fusion.weight",
-        )
-    judgements, measure = judgements_from_records(judged), parse(config.measure)
-    tried = [
-        (weight, Evaluator(judgements, [measure], exclude_self=config.exclude_self)) for weight in WEIGHTS
-    ]
-    k = config.k + config.exclude_self
-    for batch in batches(collection.queries(config.dev), BATCH):
-        ids = [query.id for query in batch]
-        recorded = [
-            Recorded(system.name, dict(zip(ids, system.search(batch, max(k, FUSION_DEPTH)))))
-            for system in systems
-        ]
-        for weight, evaluator in tried:
-            fused = Hybrid(recorded, _fuse(config.fusion, weight)).search(batch, k)
-            # By places, because runs keep the order of equal scores.
-            places = [{id: -place for place, (id, _) in enumerate(hits)} for hits in fused]
-            evaluator.add(block_from_mapping(dict(zip(ids, places))))
-    tuned = best_weight([(weight, evaluator.scores().means()[str(measure)]) for weight, evaluator in tried])
-    Progress("fusion").say(
-        f"weight of BM25 {tuned.weight}: {measure} {tuned.value:.4f} on {len(judgements):,} queries of {config.dev}"
-    )
-    return tuned
+        return ranks_by(config.weight, config.damping)
+    return weighted_by(config.weight, config.norm)
 
 
 STAGE = Stage(
