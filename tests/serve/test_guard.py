@@ -17,9 +17,8 @@ from fastapi import APIRouter, Response
 from pydantic import ValidationError
 
 from liebig.base.errors import LiebigError, RecipeError
-from liebig.search.retriever import Result
+from liebig.search.answer import Result, SearchAnswer
 from liebig.serve import middleware
-from liebig.serve.engine import SearchResults
 from liebig.serve.middleware import Limits, is_loopback
 from liebig.serve.routes import EmbeddingsRequest, EmbedRequest, RerankRequest, SearchRequest, _search
 from liebig.serve.server import PIPELINED, _open_files, check_token, listen
@@ -360,7 +359,7 @@ def test_answers_of_many_results_take_no_python_for_each(retriever):
     engine = types.SimpleNamespace(limits=Limits(), retriever=retriever)
 
     async def search(question):
-        return SearchResults(1, [[Result("a#0", 1.0, 1, "", "text", "a")] * question.k])
+        return SearchAnswer(1, ([Result("a#0", 1.0, 1, "", "text", "a")] * question.k,))
 
     engine.search = search
     lines = [

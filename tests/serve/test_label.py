@@ -1,8 +1,11 @@
 """Labels: the pool of all systems, the file of judgements, and what goes on after an interruption."""
 
 import contextlib
+import errno
 import json
+import os
 import resource
+import threading
 
 import httpx
 import pytest
@@ -154,3 +157,23 @@ def test_without_questions_one_is_asked_for(serving, retriever, tmp_path):
         assert client.get("/label/question").json()["number"] is None
         assert client.post("/label/ask", json={"question": "comets"}).json() == {"number": 0}
         assert client.get("/label/question").json()["question"] == "comets"
+
+
+def test_a_failed_judgement_takes_none_of_another_server_with_it(tmp_path, monkeypatch):
+    file = tmp_path / "judgements.jsonl"
+    first, second = (Labelling(file, ["a"]) for _ in range(2))
+    first.add("a", "p0", 1)
+    other = threading.Thread(target=second.add, args=("a", "p1", 1))
+    sync = os.fsync
+
+    def fail(descriptor):
+        monkeypatch.setattr(os, "fsync", sync)
+        other.start()
+        other.join(2)  # it waits for the first, or it would be cut off with its line
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(Refusal, match="was not saved"):
+        first.add("a", "p2", 1)
+    other.join()
+    assert [json.loads(line)["passage"] for line in file.read_text().splitlines()] == ["p0", "p1"]

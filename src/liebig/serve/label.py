@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -152,6 +153,9 @@ def append_line(path: Path, line: bytes) -> None:
 
 
 def _append(file: FileIO, line: bytes) -> None:
+    fcntl.flock(
+        file, fcntl.LOCK_EX
+    )  # until it is closed: what another server appends must not be cut off below
     size = file.seek(0, os.SEEK_END)
     if size:
         file.seek(size - 1)
