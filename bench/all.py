@@ -107,6 +107,13 @@ BENCHMARKS = (
         "BLAS (LABNOTES)",
     ),
     Benchmark("measures", "", 1.0, ("ranx",), "the faster of ranx and plain Python"),
+    Benchmark(
+        "cold_search",
+        "",
+        3.0,
+        ("sentence_transformers",),
+        "a plain script that has its vectors; CPU time of a process",
+    ),
     Benchmark("sentences", "", 1.0, ("pysbd", "syntok"), "the faster of the two"),
     Benchmark("tokenise", "--data DATA", 10.0, ("tokenizers",), "`encode_batch_fast`, one thread; CPU time"),
     Benchmark(
