@@ -53,7 +53,8 @@ def _read_file(name: str, file: InputSource, options: Options, taken: set[str]) 
     ledger, is_empty = options.ledger, True
     try:
         check_text(name, Where(file.label))
-        if not file.head(1):
+        stored = file.stored()
+        if stored is not None and not stored.size:
             ledger.ignore(file.label, "empty")
             return
         kind = kind_of(file)
