@@ -47,7 +47,7 @@ def archive_of(parts: dict[str, str | bytes]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in parts.items():
-            archive.writestr(zipfile.ZipInfo(name, (2024, 5, 1, 12, 0, 0)), text)
+            archive.writestr(zipfile.ZipInfo(name, (2024, 5, 1, 12, 0, 0)), text, zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
 
 

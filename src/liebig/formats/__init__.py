@@ -117,10 +117,12 @@ class Match:
         labels = [file.label for file in self.source.files()]
         keeps_ledger = not ledger.read.isdisjoint(labels)
         for label in labels:
-            if not keeps_ledger:
-                ledger.mark_read(label)
-            elif not ledger.is_explained(label):
+            if ledger.is_explained(label):
+                continue
+            if keeps_ledger:
                 ledger.ignore(label, f"not part of the format {self.format.name}")
+            else:
+                ledger.mark_read(label)
 
 
 @cache

@@ -673,19 +673,20 @@ def _with_nested(source: InputSource, members: Members) -> tuple[Members, list[D
     stored = source.stored()
     packed, total = stored.size if stored else 0, sum(member.stored.size for member in members.values())
     for name, member in members.items():
-        label = f"{source.label}!{name}"
-        nested = OpenedSource(PurePosixPath(name).name, label, member.open)
+        nested = OpenedSource(PurePosixPath(name).name, f"{source.label}!{name}", member.open)
         try:
             pairs = _archive_members(nested)
-            inner = None if pairs is None else _below_one_folder(_inside(nested, dict(pairs)))
-            total += sum(part.stored.size for part in (inner or {}).values())
-            check_growth(total, packed, label)
+            if pairs is None:
+                expanded[name] = member
+                continue
+            inner = _below_one_folder(_inside(nested, dict(pairs)))
+            grown = total + sum(part.stored.size for part in inner.values())
+            check_growth(grown, packed, nested.label)
         except DataError as error:
             flaws.append(error)
-            continue
-        expanded |= (
-            {name: member} if inner is None else {f"{name}/{path}": part for path, part in inner.items()}
-        )
+        else:
+            total = grown
+            expanded |= {f"{name}/{path}": part for path, part in inner.items()}
     return expanded, flaws
 
 

@@ -1,0 +1,300 @@
+"""The readers of single kinds of files, where they decide something: where code is cut, what of a message is text."""
+
+import io
+import json
+import tarfile
+
+import pytest
+
+from liebig.base.errors import DataError
+from liebig.formats import detect, inputs
+from liebig.formats.code import parse_code, parse_python
+from liebig.formats.inputs import BytesSource
+from liebig.formats.items import Options
+from liebig.formats.ledger import Ledger
+from liebig.formats.line_text import parse_json, parse_settings
+from liebig.formats.mail import read_mailbox
+from liebig.formats.man_page import is_man_page, parse_man
+from liebig.formats.parsers import KINDS, articles, kind_of
+from tests.worlds import mixed_folder as made
+
+
+def read(name, data):
+    source = BytesSource(name, data)
+    kind = kind_of(source)
+    return None if kind is None else list(articles(source, kind))
+
+
+def lines(article):
+    return [line for section in article.sections for text in section.paragraphs for line in text.split("\n")]
+
+
+CLASS = '''"""A module. With more."""
+
+import os
+
+LIMIT = 3
+
+
+class Outer:
+    """Holds others."""
+
+    size = 1
+
+    @property
+    def name(self):
+        """Its name."""
+
+        def inner():
+            return 1
+
+        return inner()
+
+    class Inner:
+        pass
+
+
+@decorated
+async def run(x):
+    return x
+
+
+if LIMIT:
+    def run(x):
+        return 2
+
+
+def run(y):
+    return 3
+'''
+
+
+def test_python_is_cut_at_functions_and_classes_and_no_line_is_lost():
+    parsed = parse_python(CLASS)
+    assert [(article.part, article.title) for article in parsed] == [
+        ("", "A module."),
+        ("Outer", "Outer: Holds others."),
+        ("Outer.name", "Outer.name: Its name."),
+        ("Outer.Inner", "Outer.Inner (outer inner)"),
+        ("run", "run"),
+        ("run~2", "run"),
+    ]
+    starts = {article.part: article.sections[0].places[0] for article in parsed}
+    assert starts == {"": 1, "Outer": 8, "Outer.name": 13, "Outer.Inner": 22, "run": 26, "run~2": 36}
+    kept = [line for article in parsed for line in lines(article) if line.strip()]
+    assert sorted(kept) == sorted(line for line in CLASS.split("\n") if line.strip())
+
+
+def test_python_that_does_not_parse_is_cut_by_its_lines():
+    old = "import os\n\n# Say it.\ndef hello():\n    print 'hello'\n\ndef bye():\n    print 'bye'\n"
+    assert [article.part for article in parse_python(old)] == ["", "hello", "bye"]
+
+
+CODE = {
+    "rust": (
+        "use x;\n\npub struct A {\n    b: u8,\n}\n\nimpl A {\n    /// Grow it.\n    pub fn grow(&mut self) -> u8 {\n"
+        "        if self.b > 1 {\n            return 1;\n        }\n        self.b\n    }\n}\n",
+        ["A", "A~2", "A.grow"],
+    ),
+    "typescript": (
+        "export interface Shape {\n  area(): number;\n}\n\nexport default class Box {\n"
+        "  public area(): number {\n    return this.sum(1);\n  }\n}\n\nconst twice = (x: number) => 2 * x;\n",
+        ["Shape", "Box", "Box.area", "twice"],
+    ),
+    "c": (
+        "int a = f(3);\n\nstatic void\nfree_all(void)\n{\n  free(x);\n}\n\nchar *name(int n)\n{\n  return b(n);\n}\n",
+        ["name"],
+    ),
+    "go": (
+        "func (p *Parser) Feed(b []byte) error {\n\treturn nil\n}\n\ntype Lane struct {\n}\n",
+        ["Feed", "Lane"],
+    ),
+    "shell": ("set -e\nbuild() {\n  make\n}\nfunction test_all {\n  make test\n}\n", ["build", "test_all"]),
+    "sql": (
+        "CREATE OR REPLACE VIEW late AS SELECT 1;\ncreate table if not exists jobs (\n  id int);\n",
+        ["late", "jobs"],
+    ),
+    "r": ("area <- function(r) {\n  pi * r^2\n}\n", ["area"]),
+    "lua": ("local function pick(t)\n  return t[1]\nend\n", ["pick"]),
+    "kotlin": (
+        "data class Point(val x: Int)\n\nsuspend fun load(): Int {\n    return 1\n}\n",
+        ["Point", "load"],
+    ),
+}
+
+
+@pytest.mark.parametrize("language", CODE)
+def test_code_is_cut_at_its_definitions_and_no_line_is_lost(language):
+    text, names = CODE[language]
+    parsed = parse_code(text)
+    assert [article.part for article in parsed if article.part] == names
+    kept = [line for article in parsed for line in lines(article) if line.strip()]
+    assert sorted(kept) == sorted(line for line in text.split("\n") if line.strip())
+
+
+def test_statements_are_no_definitions():
+    text = "if (a) {\n}\nfor (int i = 0; i < 3; i++) {\n}\nreturn f(x)\nelse if (b) {\n}\nprint(x)\nnew Thing(a, b)\n"
+    assert [article.part for article in parse_code(text)] == [""]
+
+
+def test_a_passage_of_code_is_whole_lines():
+    body = "".join(f"    value_{n} = compute_the_value({n})\n" for n in range(60))
+    [article] = parse_python(f"def long():\n{body}")
+    blocks = article.sections[0]
+    assert len(blocks.paragraphs) > 3
+    assert all(block.split("\n")[0].strip().endswith((":", ")")) for block in blocks.paragraphs)
+    assert [blocks.places[0], blocks.places[1]] == [1, 1 + blocks.paragraphs[0].count("\n") + 1]
+
+
+def test_json_is_a_line_per_value_and_json_with_comments_is_text():
+    parsed = parse_json('{"name": "x", "a": {"b": [1, 2]}, "c": [{"d": "e"}, {"d": null}]}')
+    assert (parsed.title, parsed.sections[0].paragraphs) == ("x", ("name: x\na.b: 1, 2\nc.d: e",))
+    assert "// why" in parse_json('{\n// why\n"a": 1}').sections[0].paragraphs[0]
+    assert parse_settings("a: 1\nname: the mill\n").title == "the mill"
+    assert parse_settings("a:\n  name: inner\n").title == ""
+
+
+def test_a_mailbox_is_its_messages():
+    box = made.MBOX.replace(b"cloakroom.\n", b"cloakroom.\n\n>From there it was taken.\n")
+    first, second = read_mailbox(BytesSource("x.mbox", box))
+    assert [first.part, second.part] == ["1", "2"]
+    assert second.sections[0].paragraphs == (
+        "A tartan umbrella was left in the cloakroom.",
+        "From there it was taken.",
+    )
+    assert second.metadata == {
+        "author": "Bob <b@example.org>",
+        "to": "office@example.org",
+        "date": "2024-03-05T09:30:00+00:00",
+    }
+    assert kind_of(BytesSource("Inbox", box)) is KINDS["mbox"]
+
+
+def test_a_message_in_html_and_one_with_broken_headers_are_read():
+    html = b"Subject: =?utf-8?q?caf=C3=A9?=\nContent-Type: text/html\n\n<html><p>Open <b>now</b>.</p></html>"
+    [message] = read("a.eml", html)
+    assert (message.title, message.sections[0].paragraphs) == ("café", ("Open now.",))
+    [broken] = read(
+        "b.eml", b"From: <@@>\nTo: ,,,\nDate: never\nContent-Type: text/plain; charset=none\n\nStill text.\n"
+    )
+    assert broken.sections[0].paragraphs == ("Still text.",)
+
+
+def test_notes_of_slides_are_read_and_their_numbers_are_not():
+    [talk] = read("a.pptx", made.pptx([("One", "Text.", "A note."), ("Two", "More.", "")], "Talk", "Ann"))
+    assert [section.paragraphs for section in talk.sections] == [
+        ("One", "Text.", "A note."),
+        ("Two", "More."),
+    ]
+    assert [section.places for section in talk.sections] == [(1, 1, 1), (2, 2)]
+
+
+def test_a_sheet_has_text_above_its_header_and_columns_without_names():
+    rows = [["Stock of the mill"], [], ["item", None, "item"], ["flour", "sacks", 12.0], ["bran", "", 3.5]]
+    above, flour, bran = read("a.xlsx", made.xlsx({"Sheet1": rows}))
+    assert above.sections[0].paragraphs == ("Stock of the mill",)
+    assert (flour.part, flour.sections[0].paragraphs) == (
+        "Sheet1:4",
+        ("item: flour; column 2: sacks; item 3: 12",),
+    )
+    assert bran.sections[0].paragraphs == ("item: bran; item 3: 3.5",)
+
+
+def test_manual_pages_are_known_by_suffix_and_start():
+    assert is_man_page(".1", b'.\\" a comment\n.TH LS 1\n')
+    assert not is_man_page(".1", b"Release notes\n")
+    assert kind_of(BytesSource("notes.1", b"Release notes\n")) is KINDS["text"]
+    mdoc = (
+        ".Dd May 1, 2024\n.Dt MILL 8\n.Sh NAME\n.Nm mill\n.Nd grind grain\n.Sh OPTIONS\n.It Fl v\nSay more.\n"
+    )
+    parsed = parse_man(mdoc)
+    assert parsed.title == "mill(8): mill grind grain"
+    assert parsed.sections[1].paragraphs == ("-v\nSay more.",)
+
+
+def test_binary_files_are_of_no_kind():
+    assert kind_of(BytesSource("x", b"\0\1\2")) is None
+    assert kind_of(BytesSource("x.dat", bytes(range(128, 256)) * 9)) is None
+    assert kind_of(BytesSource("x.dat", "Grüße aus Köln, viele.".encode("latin-1"))) is KINDS["text"]
+
+
+@pytest.mark.parametrize("name", [f"a{suffix}" for kind in KINDS.values() for suffix in kind.suffixes[:1]])
+@pytest.mark.parametrize(
+    "data", [b"\0\1rubbish", b"{", b"PK\x03\x04", b"<a>", "\ufffe\x85\u2028".encode(), b"\xff" * 50]
+)
+def test_rubbish_is_text_or_one_sentence(name, data, tmp_path):
+    (tmp_path / name).write_bytes(data)
+    ledger = Ledger(strict=False)
+    try:
+        for match in detect(tmp_path, None, ledger):
+            list(match.items(Options(ledger=ledger)))
+    except DataError:
+        return
+    assert ledger.unexplained() == []
+    assert sum(ledger.counts().values()) == 2 * len(ledger.seen)
+
+
+def documents(path):
+    ledger = Ledger(strict=False)
+    ids = [
+        item.record.id for match in detect(path, None, ledger) for item in match.items(Options(ledger=ledger))
+    ]
+    return ids, ledger
+
+
+def test_archives_in_an_archive_are_folders_and_deeper_ones_are_not(tmp_path):
+    deepest = made.archive_of({"c.md": "# C\n", "d.md": "# D\n"})
+    inner = made.archive_of({"top/b.md": "# B\n", "top/deep.zip": deepest})
+    (tmp_path / "x.zip").write_bytes(
+        made.archive_of({"a.md": "# A\n", "sub/in.zip": inner, "bad.zip": b"PK rubbish"})
+    )
+    ids, ledger = documents(tmp_path / "x.zip")
+    assert ids == ["a.md", "sub/in.zip/b.md"]
+    assert ledger.ignored == {f"{tmp_path}/x.zip!sub/in.zip/deep.zip": "binary"}
+    assert [error.file for error in ledger.errors] == [f"{tmp_path}/x.zip!bad.zip"]
+    assert ledger.counts() == {"seen": 4, "read": 2, "skipped": 1, "ignored": 1}
+
+
+def test_archives_in_an_archive_may_not_grow_more_than_one_may(tmp_path, monkeypatch):
+    monkeypatch.setattr(inputs, "ALWAYS", 10_000)
+    inner = made.archive_of({"b.txt": "x" * 8_000})
+    (tmp_path / "x.zip").write_bytes(
+        made.archive_of({f"{n}.zip": inner for n in range(4)} | {"a.md": "# A\n"})
+    )
+    monkeypatch.setattr(inputs, "RATIO", 5)
+    ids, ledger = documents(tmp_path / "x.zip")
+    assert "a.md" in ids
+    assert len(ids) < 5
+    assert all("unpacks to more than" in error.what for error in ledger.errors)
+
+
+def test_archives_of_one_file_in_a_folder_have_ids_of_their_own(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.zip").write_bytes(made.archive_of({"notes.txt": f"The notes of {name}.\n"}))
+    ids, _ = documents(tmp_path)
+    assert ids == ["one.zip/notes.txt", "two.zip/notes.txt"]
+
+
+def test_a_time_that_no_clock_has_is_left_out(tmp_path):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for name in ("a.md", "b.md"):
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = 4, 1 << 60
+            archive.addfile(info, io.BytesIO(b"# A\n"))
+    (tmp_path / "x.tar").write_bytes(buffer.getvalue())
+    [match] = detect(tmp_path / "x.tar")
+    first = next(match.items(Options())).record
+    assert first.metadata == {"path": "a.md", "folder": ".", "type": "md", "size": "4"}
+
+
+def test_a_notebook_keeps_text_that_code_printed():
+    cell = {
+        "cell_type": "code",
+        "source": "f()",
+        "outputs": [{"text": ["two\n", "lines"]}, {"data": {"image/png": "x"}}],
+    }
+    [notebook] = read("a.ipynb", json.dumps({"cells": [cell]}).encode())
+    assert notebook.sections[0].paragraphs == ("f()", "two\nlines")
+    with pytest.raises(DataError, match="no cells"):
+        read("b.ipynb", b"{}")
