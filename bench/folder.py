@@ -99,10 +99,8 @@ TEXT = "\n\n".join(PARAGRAPHS)
 
 def large_files() -> dict[str, bytes]:
     """A file of each kind with about as much text in it, by name."""
-    rows: list[list[object]] = [
-        ["pump", "remark"],
-        *([f"pump {n}", text] for n, text in enumerate(PARAGRAPHS)),
-    ]
+    rows: list[list[object]] = [["pump", "remark"]]
+    rows += [[f"pump {n}", text] for n, text in enumerate(PARAGRAPHS)]
     cells = [
         f"<table:table-row><table:table-cell><text:p>{name}</text:p></table:table-cell><table:table-cell>"
         f"<text:p>{text}</text:p></table:table-cell></table:table-row>"

@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import resource
 import tarfile
 
 import pytest
@@ -298,3 +300,18 @@ def test_a_notebook_keeps_text_that_code_printed():
     assert notebook.sections[0].paragraphs == ("f()", "two\nlines")
     with pytest.raises(DataError, match="no cells"):
         read("b.ipynb", b"{}")
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts open files")
+def test_a_folder_may_hold_more_archives_than_files_can_be_open(tmp_path):
+    for n in range(150):
+        (tmp_path / f"{n:03}.zip").write_bytes(made.archive_of({"a.md": f"# Z{n}\n", "b.txt": "b"}))
+        (tmp_path / f"{n:03}.tar.gz").write_bytes(made.tar_of({"a.md": b"# T\n", "b.txt": b"b"}))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 120, limits[1]))
+    try:
+        ids, ledger = documents(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert ledger.errors == []
+    assert len(ids) == 600

@@ -29,7 +29,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, BinaryIO, NamedTuple, cast
@@ -39,7 +39,8 @@ from liebig.formats.left_out import USUAL, FolderRules, LeaveOut, by_name, marke
 
 BUFFER = 1 << 20
 PACKED = (".gz", ".bz2", ".xz", ".zst")
-SPOOL = 1 << 22  # bytes of an unpacked archive that stay in memory
+SPOOL = 1 << 20  # bytes of an archive in an archive that stay in memory
+OPEN_ARCHIVES = 32
 TARS = (".tar", ".tgz", ".tbz2", ".txz")
 Read = Callable[[int], bytes]
 # Bounds on what a small file may unpack to. Text shrinks to a twentieth at best, a file made to fill a machine to less
@@ -716,9 +717,9 @@ def _is_clutter(name: str) -> bool:
 
 def _zip_members(source: InputSource, opened: Callable[[], BinaryIO]) -> Iterator[tuple[str, Member]]:
     try:
-        file = opened()
-        archive = zipfile.ZipFile(file)
-        size = file.seek(0, io.SEEK_END)
+        archive = _opened_zip(opened)
+        assert archive.fp is not None, "it is open"
+        size = archive.fp.seek(0, io.SEEK_END)
     except DAMAGE as error:
         raise source.damaged(error) from None
     members = [member for member in archive.infolist() if member.filename and not member.is_dir()]
@@ -728,7 +729,19 @@ def _zip_members(source: InputSource, opened: Callable[[], BinaryIO]) -> Iterato
     for member in members:
         # The time is local and has no zone.
         modified = time.mktime((*member.date_time, 0, 0, -1))
-        yield member.filename, Member(_opener(archive.open, member), Stored(member.file_size, modified))
+        opener = partial(_open_in_zip, opened, member)
+        yield member.filename, Member(opener, Stored(member.file_size, modified))
+
+
+# A folder may hold more archives than a process may have open files: the last ones are kept open, others are opened
+# again when a member is read. One that is dropped closes when the last of its members does.
+@lru_cache(maxsize=OPEN_ARCHIVES)
+def _opened_zip(opened: Callable[[], BinaryIO]) -> zipfile.ZipFile:
+    return zipfile.ZipFile(opened())
+
+
+def _open_in_zip(opened: Callable[[], BinaryIO], member: zipfile.ZipInfo) -> IO[bytes]:
+    return _opened_zip(opened).open(member)
 
 
 def _check_archive(source: InputSource, sizes: list[int], packed: int) -> None:
@@ -742,28 +755,30 @@ def _check_archive(source: InputSource, sizes: list[int], packed: int) -> None:
 
 
 def _tar_members(source: InputSource) -> Iterator[tuple[str, Member]]:
-    copy = tempfile.SpooledTemporaryFile(SPOOL)  # noqa: SIM115  members are read from it later
     try:
-        with source.open() as stream:
-            shutil.copyfileobj(stream, copy, BUFFER)
-        size = copy.tell()
-        copy.seek(0)
-        archive = tarfile.open(fileobj=copy, mode="r:")  # noqa: SIM115  members are read from it later
+        archive = _opened_tar(source)
         members = list(islice((member for member in archive if member.isfile()), MEMBERS + 1))
+        size = cast(BinaryIO, archive.fileobj).seek(0, io.SEEK_END)
     except DAMAGE as error:
         raise source.damaged(error) from None
     _check_archive(
         source, [member.size for member in members], size
     )  # a sparse file may be larger than the archive
     for member in members:
-        stored = Stored(member.size, member.mtime)
-        yield member.name.removeprefix("./"), Member(_opener(archive.extractfile, member), stored)
+        opener = partial(_open_in_tar, source, member)
+        yield member.name.removeprefix("./"), Member(opener, Stored(member.size, member.mtime))
 
 
-def _opener(function: Callable[..., IO[bytes] | None], member: object) -> Callable[[], IO[bytes]]:
-    def opener() -> IO[bytes]:
-        stream = function(member)
-        assert stream is not None, "only files are members"
-        return stream
+@lru_cache(maxsize=OPEN_ARCHIVES)
+def _opened_tar(source: InputSource) -> tarfile.TarFile:
+    copy = tempfile.TemporaryFile()  # noqa: SIM115  members are read from it later
+    with source.open() as stream:
+        shutil.copyfileobj(stream, copy, BUFFER)
+    copy.seek(0)
+    return tarfile.open(fileobj=copy, mode="r:")
 
-    return opener
+
+def _open_in_tar(source: InputSource, member: tarfile.TarInfo) -> IO[bytes]:
+    stream = _opened_tar(source).extractfile(member)
+    assert stream is not None, "only files are members"
+    return stream
