@@ -125,8 +125,8 @@ def write_check(config: CheckConfig, folder: Folder) -> None:
         made = config.made
         judges.insert(0, _judge(config, encoded, made.questions, made.bm25, made.encoders, made.sentences))
     # The unit of scores is measured with them (`spread.py`), by updates too, where the work folder was deleted.
-    sources = [config.questions, *([] if config.made is None else [config.made.questions])]
-    kept = [question for path in sources for question in read_questions(path)]
+    folders = [config.questions, *([] if config.made is None else [config.made.questions])]
+    kept = [question for path in folders for question in read_questions(path)]
     write_lines(folder.path / QUESTIONS, (json_line(asdict(question)) for question in kept))
     judges = [judge for judge in judges if judge.questions]
     if not judges:

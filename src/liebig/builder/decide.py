@@ -145,16 +145,15 @@ def constants() -> Constants:
 
 def read_constants(tree: Mapping[str, Any]) -> Constants:
     """Constants from what `decide.json` has."""
-    row = dict(tree)
-    arrays = {name: np.array(row[name]) for name in ("mean", "prior", "misjudged", "shape", "scatter")}
-    kinds = {name: KindValidity(np.array(one["bias"]), one["spread"]) for name, one in row["kinds"].items()}
+    arrays = {name: np.array(tree[name]) for name in ("mean", "prior", "misjudged", "shape", "scatter")}
     signs = {
         name: SignEffect(one["mean"], one["deviation"], np.array(one["gain"]))
-        for name, one in row["signs"].items()
+        for name, one in tree["signs"].items()
     }
-    changes = {name: ChangeValidity(**one) for name, one in row["changes"].items()}
+    kinds = {name: KindValidity(np.array(one["bias"]), one["spread"]) for name, one in tree["kinds"].items()}
+    changes = {name: ChangeValidity(**one) for name, one in tree["changes"].items()}
     return Constants(
-        tuple(row["names"]), signs=signs, kinds=kinds, changes=changes, doubt=float(row["doubt"]), **arrays
+        tuple(tree["names"]), signs=signs, kinds=kinds, changes=changes, doubt=float(tree["doubt"]), **arrays
     )
 
 
