@@ -35,14 +35,14 @@ EMPTY = np.uint32(0xFFFFFFFF)
 
 
 @dataclass(frozen=True)
-class Copies:
+class DocumentCopies:
     """Copies by their ids, each with the id of its original; and the originals with the ids of their copies."""
 
     originals: dict[str, str] = field(default_factory=dict)
     copies: dict[str, list[str]] = field(default_factory=dict)
 
 
-def find_copies(documents: Iterable[Document]) -> Copies:
+def find_copies(documents: Iterable[Document]) -> DocumentCopies:
     """The copies among some documents; the first of several is the original."""
     names, ends, sizes = bytearray(), array("Q"), array("I")
     row = np.empty(BINS, np.uint32)
@@ -55,7 +55,7 @@ def find_copies(documents: Iterable[Document]) -> Copies:
             file.write(row.tobytes())
         file.flush()
         if not ends:
-            return Copies()
+            return DocumentCopies()
         table = np.memmap(file, np.uint32, "r", shape=(len(ends), BINS))
         first = group(table, np.asarray(sizes))
 
@@ -63,7 +63,7 @@ def find_copies(documents: Iterable[Document]) -> Copies:
         start = ends[number - 1] if number else 0
         return names[start : ends[number]].decode("utf-8", "surrogatepass")
 
-    made = Copies()
+    made = DocumentCopies()
     for number in np.flatnonzero(first != np.arange(len(first))).tolist():
         original, copy = name(int(first[number])), name(number)
         made.originals[copy] = original
