@@ -45,9 +45,10 @@ def write_collection(folder, documents):
     """Documents with sections and metadata, and a passage for each paragraph."""
     folder.mkdir(parents=True)
     rows, passages = [], []
-    for id, (title, language, sections) in documents.items():
+    for id, (title, language, sections, *more) in documents.items():
         made = [{"heading": heading, "paragraphs": texts} for heading, texts in sections]
-        rows.append({"id": id, "title": title, "sections": made, "metadata": {"language": language}})
+        metadata = {"language": language, **(more[0] if more else {})}
+        rows.append({"id": id, "title": title, "sections": made, "metadata": metadata})
         texts = [text for _, some in sections for text in some]
         passages += [
             {"id": f"{id}#{i}", "title": title, "text": text, "doc": id} for i, text in enumerate(texts)

@@ -3,16 +3,19 @@
 import json
 import re
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from liebig.integrations.ask import ChatModel
 from liebig.search import retriever_folder
 from liebig.search.retriever import Retriever
 from liebig.serve.label import Labelling, label_routes
 from liebig.serve.middleware import Limits
 from tests.serve.conftest import running
 from tests.worlds.browser import VIEWS, faults, keep, watch
+from tests.worlds.chat_server import chatting
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with Playwright")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="access is checked with axe")
@@ -201,10 +204,14 @@ def test_a_switch_compares_two_systems_and_the_address_keeps_them(open_page):
 
 
 NAMES = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"]
+TODAY = datetime.now(UTC).isoformat(timespec="seconds")
 LONG = {
-    "guide.md": ("Guide", "en", [("", [f"The {n} chapter is about **barley** and `potash`." for n in NAMES])]),
-    "note.md": ("Note", "en", [("", ["A note about barley."])]),
-    "page.html": ("Page", "en", [("", ["Barley on a web page that would like to run scripts."])]),
+    "guide.md": ("Guide", "en", [("", [f"The {n} chapter is about **barley** and `potash`." for n in NAMES])],
+                 {"type": "md", "modified": "2020-01-01T00:00:00+00:00", "path": "guide.md"}),
+    "note.md": ("Note", "en", [("", ["A note about barley."])],
+                {"type": "md", "modified": TODAY, "path": "note.md", "shelf": "top"}),
+    "page.html": ("Page", "en", [("", ["Barley on a web page that would like to run scripts."])],
+                  {"type": "html", "modified": "2021-01-01T00:00:00+00:00", "path": "page.html"}),
 }  # fmt: skip
 
 
@@ -416,16 +423,110 @@ def test_nothing_found_is_explained_on_the_page(open_page):
     page.wait_for_selector(".nothing")
     said = page.locator(".nothing").text_content()
     assert "No passage contains the word “zymurgy”" in said
-    assert "Ignored stop words: the." in said
+    assert "Too common to search by: the." in said
 
 
-def test_a_filter_is_set_by_a_result_and_taken_away_again(open_page):
-    page = open_page("/?q=a small body&a=dense&b=")
-    page.get_by_role("button", name="Only language: de").first.click()
-    expect(page.locator(".hit")).to_have_count(4)
-    assert set(titles(page)) == {"Comets", "Violins", "Also in this document"}
-    page.get_by_role("button", name="Remove the filter language: de").click()
-    expect(page.locator(".hit")).to_have_count(9)
+def test_filters_stand_beside_the_list_with_counts(open_page, files_server):
+    page = open_page("/?q=barley&a=hybrid", address=files_server)
+    page.wait_for_selector(".hit")
+    kind = page.get_by_role("group", name="Type")
+    assert kind.locator("label").all_text_contents() == ["md2", "html1"]
+    assert page.get_by_role("group", name="Language").count() == 0  # all documents have the same
+    kind.get_by_label("html").check()
+    expect(page.locator(".hit")).to_have_count(1)
+    assert kind.locator("label").all_text_contents() == ["html1", "md2"], "the others can still be chosen"
+    kind.get_by_label("md").check()
+    expect(page.locator(".hit:not(.again)")).to_have_count(3)
+    assert page.url.count("f=type") == 2
+    page.reload()
+    page.wait_for_selector(".hit")
+    page.get_by_role("button", name="Remove the filter type: md").click()
+    expect(page.locator(".hit")).to_have_count(1)
+    assert problems(page) == []
+
+
+def test_documents_of_the_last_days_alone_are_shown_on_request(open_page, files_server):
+    page = open_page("/?q=barley&a=bm25", address=files_server)
+    page.get_by_role("group", name="Changed").get_by_label("Past week").check()
+    expect(page.locator(".hit .title")).to_have_text(["Note"])
+    assert "days=7" in page.url
+
+
+def test_the_newest_documents_come_first_on_request(open_page, files_server):
+    page = open_page("/?q=barley&a=bm25", address=files_server)
+    page.get_by_role("group", name="First").get_by_text("Newest").click()
+    expect(page.locator(".hit:not(.again) .title")).to_have_text(["Note", "Page", "Guide"])
+    assert page.locator(".hit time").first.text_content() == TODAY[:10]
+    page.reload()
+    expect(page.locator(".hit:not(.again) .title")).to_have_text(["Note", "Page", "Guide"])
+
+
+def test_what_was_probably_meant_is_offered(open_page, files_server):
+    page = open_page("/?q=barlye&a=bm25", address=files_server)
+    page.get_by_role("button", name="barley").click()
+    page.wait_for_selector(".hit")
+    assert page.locator("#query").input_value() == "barley"
+    assert not page.locator("#notes").is_visible()
+
+
+def test_a_question_that_nothing_fits_gets_no_hits(open_page, files_server):
+    page = open_page("/?q=xyzzyqwert&a=hybrid", address=files_server)
+    page.wait_for_selector(".nothing")
+    assert page.locator(".hit").count() == 0
+    assert "Nothing here seems to fit the question." in page.locator(".nothing").text_content()
+
+
+def test_the_query_language_works_and_what_is_not_understood_is_said(open_page, files_server):
+    page = open_page("/?q=barley -note type:md&a=hybrid", address=files_server)
+    expect(page.locator(".hit:not(.again) .title")).to_have_text(["Guide"])
+    page.locator("#query").fill("barley colour:red")
+    expect(page.locator("#notes")).to_contain_text("colour: is not a field")
+
+
+def test_a_field_of_a_result_becomes_a_filter(open_page, files_server):
+    page = open_page("/?q=barley&a=bm25", address=files_server)
+    page.get_by_role("button", name="Only shelf: top").click()
+    expect(page.locator(".hit .title")).to_have_text(["Note"])
+    page.get_by_role("button", name="Remove the filter shelf: top").click()
+    expect(page.locator(".hit:not(.again)")).to_have_count(3)
+
+
+def test_on_a_phone_the_filters_are_folded_above_the_list(open_page, files_server):
+    page = open_page("/?q=barley&a=hybrid", address=files_server, viewport=PHONE, scheme="dark")
+    page.wait_for_selector(".hit")
+    assert not page.get_by_label("html").is_visible()
+    page.locator("#facets summary").first.click()
+    page.get_by_label("html").check()
+    expect(page.locator(".hit")).to_have_count(1)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    keep(page, "page-filters", 390, "dark")
+    assert problems(page) == []
+
+
+@pytest.fixture
+def answering(files):
+    """A server with a language model that cites a source there is and one there is not."""
+    with chatting("Barley needs potash [1], it is said [99].") as chat:
+        llm = ChatModel(chat.url, "tiny")
+        with running(Retriever.from_folder(files), llm=llm) as address:
+            yield address
+
+
+def test_a_language_model_answers_with_citations_that_open(open_page, answering):
+    page = open_page("/?q=barley&a=hybrid", address=answering)
+    page.get_by_role("button", name="Let tiny answer from these documents").click()
+    expect(page.locator("#answer .said")).to_have_text("Barley needs potash [1], it is said [?].")
+    expect(page.locator("#answer .problem")).to_contain_text("cites [99]")
+    assert page.locator("#answer li").count() == 1
+    assert problems(page) == []
+    page.locator("#answer .said button").click()
+    page.wait_for_selector("#reader[open]")
+
+
+def test_without_a_language_model_no_answer_is_offered(open_page, files_server):
+    page = open_page("/?q=barley&a=hybrid", address=files_server)
+    page.wait_for_selector(".hit")
+    assert not page.locator("#answer").is_visible()
 
 
 def test_what_a_document_says_is_never_markup(open_page):

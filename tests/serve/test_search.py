@@ -109,7 +109,7 @@ def test_nothing_found_is_explained(client):
         return client.post("/compare", json=body).json()["lists"][0]["nothing"]
 
     assert "“zymurgy”" in said("zymurgy")
-    assert "stop words" in said("of the")
+    assert "too common" in said("of the")
     assert "filters" in said("comet", filters={"language": "en"})
     assert said("comet") is None
 

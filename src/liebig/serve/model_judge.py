@@ -29,7 +29,7 @@ from liebig.formats.output import json_line
 from liebig.measures import parse
 from liebig.measures.evaluator import block_from_mapping, evaluate, judgements_from_mapping
 from liebig.queries.endpoint import Client, RateLimit
-from liebig.search.answer import Result
+from liebig.search.answer import Result, SearchOptions
 from liebig.search.retriever import Retriever
 from liebig.serve.label import POOL_DEPTH, Labelling, append_line, key_of, pooled
 
@@ -108,9 +108,10 @@ def pools(
     retriever: Retriever, questions: Sequence[str]
 ) -> tuple[list[list[Result]], dict[str, list[list[Result]]]]:
     """The passages to judge of every question, and the hits of every system."""
-    systems: list[str] = list(retriever.systems)
-    by_system = dict(zip(systems, retriever.search_systems(questions, POOL_DEPTH, systems)))
-    return [pooled(lists) for lists in zip(*by_system.values())], by_system
+    systems: tuple[str, ...] = retriever.systems
+    answers = retriever.answers(questions, SearchOptions(POOL_DEPTH, systems, floor=False, suggest=False))
+    by_system = {name: [answer.lists[place] for answer in answers] for place, name in enumerate(systems)}
+    return [pooled(answer.lists) for answer in answers], by_system
 
 
 def judge_pools(

@@ -62,7 +62,6 @@ if TYPE_CHECKING:
 # Pure functions from results to plain values. The routes run the slower ones in threads.
 
 SHOWN = 260  # characters in a snippet
-NAMES = {"bm25": "BM25", "dense": "Dense", "hybrid": "Hybrid", "reranked": "Reranked"}
 
 
 def document_rows(results: Sequence[Result], rows: Sequence[Any]) -> list[dict[str, Any]]:
@@ -121,12 +120,12 @@ def why_nothing(system: str, words: Sequence[Word], filtered: bool) -> str:
     known = [word.text for word in words if word.passages]
     terms = [word for word in words if word.term]
     if system == "bm25" and not terms:
-        return "BM25 ignores stop words and very short words, and the question has no others. Add a more specific word."
+        return "The question has only words that are too common or too short to search by. Add a more specific word."
     if system == "bm25" and not known:
         names = ", ".join(f"“{word.text}”" for word in terms)
-        advice = "Check the spelling, or try the dense system, which needs no shared words."
+        advice = "Check the spelling, or search by meaning (dense), which needs no shared words."
         return f"No passage contains the {'words' if len(terms) > 1 else 'word'} {names}. {advice}"
-    return f"{NAMES[system]} found no passage."
+    return "No passage was found."
 
 
 def document_view(document: Document | None, passage: Passage) -> dict[str, Any]:
@@ -212,7 +211,9 @@ class SearchRequest(Own):
     )
     floor: bool = Field(True, description="Answer with nothing where nothing seems to fit the question.")
     snippets: bool = Field(
-        False, description="Add a snippet of each passage with the question's words marked."
+        False,
+        description="Add a snippet of each passage with the question's words marked, the address of its original file, "
+        "what is known of the question's words, and why nothing was found.",
     )
     group: bool = Field(
         False, description="Answer with `documents`, each with its passages, instead of flat `results`."
@@ -462,8 +463,15 @@ async def _search(engine: ServingEngine, request: SearchRequest) -> Response:
     )
     took, results = time.perf_counter() - began, answer.results
     retriever = engine.retriever
+    shown: dict[str, Any] = {}
     # `asdict` of a thousand results takes as long as many searches, and others wait: JSON is made of them as they are.
-    rows = await asyncio.to_thread(with_snippets, engine, query, results) if request.snippets else results
+    rows: Sequence[Any] = results
+    if request.snippets:
+        rows = await asyncio.to_thread(with_snippets, engine, query, results)
+        words = words_of(retriever, query)
+        system = request.system or retriever.system
+        nothing = None if results else why_nothing(system, words, bool(request.filters))
+        shown = {"words": [asdict(word) for word in words], "nothing": nothing}
     return reply(
         {
             "query": query,
@@ -471,6 +479,7 @@ async def _search(engine: ServingEngine, request: SearchRequest) -> Response:
             "generation": answer.generation,
             "took_ms": round(took * 1000, 2),
             **_remarks(answer),
+            **shown,
             **({"documents": document_rows(results, rows)} if request.group else {"results": rows}),
         }
     )

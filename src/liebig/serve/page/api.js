@@ -11,7 +11,7 @@ function headers(body) {
   return { ...(body && { "Content-Type": "application/json" }), ...(token && { Authorization: `Bearer ${token}` }) };
 }
 
-export async function ask(path, body, signal) {
+async function request(path, body, signal) {
   const options = { method: body ? "POST" : "GET", headers: headers(body), body: body && JSON.stringify(body), signal };
   let response;
   try {
@@ -22,11 +22,24 @@ export async function ask(path, body, signal) {
   }
   if (response.status === 401) {
     await askForToken();
-    return ask(path, body, signal);
+    return request(path, body, signal);
   }
-  const answer = await response.json();
-  if (!response.ok) throw new Refused(answer.error?.message ?? answer.error);
-  return answer;
+  if (response.ok) return response;
+  const { error } = await response.json();
+  throw new Refused(error?.message ?? error);
+}
+
+export const ask = async (path, body, signal) => (await request(path, body, signal)).json();
+
+// The values of an answer that comes as server-sent events.
+export async function* stream(path, body, signal) {
+  const reader = (await request(path, body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    const events = (rest + part.value).split("\n\n");
+    rest = events.pop();
+    for (const event of events) yield JSON.parse(event.replace(/^data: /, ""));
+  }
 }
 
 let asking = null;
@@ -46,6 +59,6 @@ function askForToken() {
 
 export const info = () => ask("/info");
 export const compare = (question, signal) => ask("/compare", question, signal);
-export const search = (question, signal) => ask("/compare", question, signal);
+export const search = (question, signal) => ask("/search", { ...question, snippets: true }, signal);
 export const explain = (question) => ask("/explain", question);
 export const read = (passage, query) => ask(`/document?${new URLSearchParams({ passage, ...(query && { query }) })}`);

@@ -3,7 +3,7 @@
 import { find, make } from "./dom.js";
 
 export const FIELDS = { folder: "Folder", type: "Type", language: "Language" };
-const PERIODS = { "": "Any time", 7: "Past week", 31: "Past month", 366: "Past year" };
+export const PERIODS = { "": "Any time", 7: "Past week", 31: "Past month", 366: "Past year" };
 const MOST = 8; // values of a field shown at first
 
 // What the server counted and what is chosen; a value that is chosen stays, even where nothing has it any more.

@@ -1,9 +1,10 @@
 // The search page: what is asked lives in the address, so that it can be kept, shared and gone back to.
 
+import { offerAnswer } from "./answer.js";
 import { compare, info, search as searchOne } from "./api.js";
 import { showCollection } from "./collection.js";
 import { count, find, make } from "./dom.js";
-import { FIELDS, showFacets } from "./facets.js";
+import { FIELDS, PERIODS, showFacets } from "./facets.js";
 import { listen } from "./keys.js";
 import { open, wentBack } from "./reader.js";
 import { EVERYDAY, NAMES, show, showComparison } from "./results.js";
@@ -28,7 +29,7 @@ function readAddress() {
   state.first = known("a", system);
   state.second = known("b", "");
   state.sort = given.get("sort") in SORTS ? given.get("sort") : "best";
-  state.days = given.get("days") ?? "";
+  state.days = given.get("days") in PERIODS ? given.get("days") : "";
   state.filters = {};
   for (const pair of given.getAll("f")) (state.filters[pair.split(":")[0]] ??= []).push(pair.slice(pair.indexOf(":") + 1));
   return given.get("read");
@@ -58,6 +59,7 @@ function choices() {
   choice("second", there.filter((name) => name !== state.first), names, state.second, (name) => { state.second = name; });
   choice("sort", Object.keys(SORTS), SORTS, state.sort, (name) => { state.sort = name; });
   find("second").hidden = !state.second;
+  find("sort").hidden = Boolean(state.second);
   find("compare").hidden = there.length < 2;
   find("compare").setAttribute("aria-checked", String(Boolean(state.second)));
 }
@@ -131,18 +133,20 @@ async function search({ keep = false } = {}) {
   const mine = (underWay = new AbortController());
   document.body.classList.add("busy");
   try {
-    const question = { query: state.query, k: state.k, filters: state.filters };
+    const question = { query: state.query, k: state.k, filters: { ...state.filters, ...period(state.days) } };
     if (state.second) {
+      offerAnswer(null);
       const answer = await compare({ ...question, systems: [state.first, state.second] }, mine.signal);
       showFacets(null, false, state, search);
       showComparison(answer, actions);
       find("status").textContent = answer.lists.map((list) =>
         `${NAMES[list.system]} ${list.results.length ? `shows ${list.results.length}` : "found nothing"}`).join(" · ") + spent(answer) + missing(answer);
     } else {
-      const answer = await searchOne({ ...question, systems: [state.first] }, mine.signal);
-      const documents = show(answer, actions);
+      const answer = await searchOne({ ...question, system: state.first, sort: state.sort, facets: Object.keys(FIELDS) }, mine.signal);
+      const documents = show(answer, actions), { query, filters } = question;
       find("status").textContent = documents ? `${count(documents, "document", "documents")}${spent(answer)}${missing(answer)}` : "";
-      showFacets(answer.facets, false, state, search);
+      showFacets(answer.facets, answer.results.some((result) => result.metadata.modified), state, search);
+      offerAnswer(documents ? state.server.llm : null, { query, filters, system: state.first }, actions);
     }
     find("problem").hidden = true;
   } catch (error) {
@@ -159,6 +163,11 @@ function missing(answer) {
   return unknown.length ? ` · in no passage: ${unknown.join(", ")}` : "";
 }
 
+// Documents of the last days, as a filter.
+function period(days) {
+  return days ? { modified: { gte: new Date(Date.now() - days * 864e5).toISOString().slice(0, 10) } } : {};
+}
+
 function failed(error) {
   find("problem").textContent = error.message;
   find("problem").hidden = false;
@@ -167,7 +176,7 @@ function failed(error) {
 function welcome() {
   document.body.classList.remove("busy");
   find("status").textContent = "";
-  for (const id of ["problem", "sides", "notes", "facets"]) find(id).hidden = true;
+  for (const id of ["problem", "sides", "notes", "facets", "answer"]) find(id).hidden = true;
   find("results").className = "one";
   find("results").replaceChildren(make("div", { class: "welcome" },
     make("p", { class: "lead" }, "Type a question or a few words; results appear as you type."),

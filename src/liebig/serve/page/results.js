@@ -7,11 +7,11 @@ export const NAMES = { bm25: "BM25", dense: "Dense", hybrid: "Hybrid", reranked:
 export const EVERYDAY = { bm25: "Words", dense: "Meaning", hybrid: "Both", reranked: "Both, slower and more careful" };
 const SHOWN_FIELDS = 2;
 const PASSAGES = 3; // of a document shown at first
-const OWN = ["path", "folder", "type", "size", "modified", "author", "page", "slide", "line", "also_in"]; // shown in their own way
+const OWN = ["path", "folder", "type", "size", "modified", "author", "page", "slide", "line", "also_in", "language"]; // shown in their own way
 
 // One list; returns how many documents it has.
 export function show(answer, actions) {
-  const [list] = answer.lists;
+  const list = answer;
   const groups = byDocument(list.results), id = `list-${list.system}`, stood = standing();
   const rows = groups.slice(0, actions.shown).flatMap((group, place) => documentRows(answer, group, place + 1, list.system, actions));
   const full = list.results.length >= actions.k && actions.k < actions.most;
@@ -22,7 +22,7 @@ export function show(answer, actions) {
   find("results").className = "one";
   find("results").replaceChildren(make("section", { class: "column", "aria-labelledby": id },
     make("h2", { id, class: "unseen" }, "Results"), rows.length ? [make("ol", {}, rows), more] : nothing(answer, list)));
-  notes(answer, actions);
+  notes(answer, rows.length > 0, actions);
   stood?.();
   return groups.length;
 }
@@ -42,8 +42,8 @@ function documentRows(answer, group, number, system, actions) {
 }
 
 // What the server has to say of the question, and what may have been meant.
-function notes(answer, actions) {
-  const lines = (answer.notes ?? []).map((note) => make("p", {}, note));
+function notes(answer, some, actions) {
+  const lines = some ? answer.notes.map((note) => make("p", {}, note)) : []; // an empty list says them itself
   const meant = answer.suggestion
     ? make("p", {}, "Did you mean ", make("button", { type: "button", onclick: () => actions.replace(answer.suggestion) }, answer.suggestion), "?")
     : null;
@@ -169,14 +169,15 @@ function twins(node, on) {
 }
 
 function nothing(answer, list) {
-  const missing = answer.words.filter((word) => word.term && word.passages === 0).map((word) => word.text);
+  const missing = answer.words.filter((word) => word.term && word.passages === 0).map((word) => `“${word.text}”`);
   const ignored = answer.words.filter((word) => !word.term).map((word) => word.text);
-  const notes = [
-    missing.length && !list.nothing.includes(missing[0]) ? `In no passage: ${missing.join(", ")}.` : null,
-    ignored.length ? `Ignored stop words: ${ignored.join(", ")}.` : null,
+  const said = answer.notes.length ? answer.notes.join(" ") : list.nothing;
+  const lines = [
+    missing.length && !said.includes(missing[0]) ? `In no passage: ${missing.join(", ")}.` : null,
+    ignored.length ? `Too common to search by: ${ignored.join(", ")}.` : null,
   ].filter(Boolean);
-  return make("div", { class: "nothing" }, make("strong", {}, "Nothing found"), make("p", {}, list.nothing),
-    notes.length ? make("ul", {}, notes.map((note) => make("li", {}, note))) : null);
+  return make("div", { class: "nothing" }, make("strong", {}, "Nothing found"), make("p", {}, said),
+    lines.length ? make("ul", {}, lines.map((line) => make("li", {}, line))) : null);
 }
 
 // On a narrow screen one list is shown at a time.
