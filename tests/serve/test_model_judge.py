@@ -1,10 +1,13 @@
 """A model that judges: its prompt, its file, and a comparison of systems that people's judgements correct."""
 
 import json
+import os
 import re
+import signal
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import httpx
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -26,6 +29,8 @@ from liebig.serve.model_judge import (
     prompt_of,
     sentences,
 )
+from tests.serve.conftest import until
+from tests.worlds.processes import running
 
 QUESTIONS = [
     f"{word} {more}" for word in ("barley", "comet", "violin", "steam") for more in ("a", "b", "c", "d", "e")
@@ -185,3 +190,22 @@ def test_a_judge_needs_a_model(folder):
     result = CliRunner().invoke(make_app(), ["label", str(folder), "--judge", "http://localhost:1/v1"])
     assert result.exit_code == 2
     assert "a language model needs both --judge and --model" in result.stderr
+
+
+def test_the_command_lets_the_model_judge_and_compares_systems_at_the_end(folder, judge, tmp_path):
+    server = judge(by_word)
+    (tmp_path / "questions.txt").write_text("barley\ncomet\n")
+    options = ["--questions", "questions.txt", "--out", "j.jsonl", "--judge", server.url, "--model", "tiny"]
+    with running(["label", str(folder), *options, "--port", "0"], tmp_path) as (process, said):
+        until(lambda: "Serving" in said.read_text(), 200)
+        address = re.search(r"http://[\d.:]+", said.read_text().partition("Serving")[2])[0]
+        shown = httpx.get(f"{address}/label/question").json()
+        rest = {"question": shown["question"], "passages": [one["id"] for one in shown["passages"]]}
+        assert httpx.post(f"{address}/label/rest", json=rest).json()["progress"]["judged"] == 1
+        os.kill(process.pid, signal.SIGINT)
+        process.join(60)
+        output = said.read_text()
+    assert "The grades of tiny are in j.tiny.jsonl." in output
+    assert output.count("2 questions judged by tiny") == 2
+    assert "2 questions judged by tiny, 1 of them by people. The values below are the model's alone" in output
+    assert len((tmp_path / "j.jsonl").read_text().splitlines()) == len(shown["passages"])
