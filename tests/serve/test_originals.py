@@ -1,11 +1,14 @@
 """Original files: only those of indexed documents, never by a path of the request, and nothing in them runs."""
 
+import json
 from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
 
+from liebig.base.errors import DataError
+from liebig.formats.ledger import Ledger
 from liebig.search import retriever_folder
 from liebig.search.retriever import Retriever
 
@@ -116,13 +119,13 @@ def test_the_files_that_were_not_read_are_listed(site, top):
     def files():
         return httpx.get(f"{site}/files", headers={"Authorization": "Bearer t"}).json()
 
-    assert files() == {"counts": None, "skipped": 0, "reasons": []}
-    (top / "out" / "skipped.txt").write_text("a.docx: is not a zip file\n")
-    read = top / "out" / "work" / "read"
-    read.mkdir(parents=True)
-    (read / "summary.json").write_text('{"files": {"seen": 3, "read": 2, "skipped": 1, "ignored": 0}}')
-    assert files() == {
-        "counts": {"seen": 3, "read": 2, "skipped": 1, "ignored": 0},
-        "skipped": 1,
-        "reasons": ["a.docx: is not a zip file"],
-    }
+    assert files() == {"summary": None, "files": [], "more": 0}
+    ledger = Ledger(strict=False)
+    for name in ("a.docx", "b.md"):
+        ledger.see(f"{top}/source/{name}")
+    ledger.mark_read(f"{top}/source/b.md")
+    ledger.skip(DataError("is not a zip file", file=f"{top}/source/a.docx"))
+    (top / "out" / "files.json").write_text(json.dumps(ledger.summary()))
+    assert files() == {"summary": ledger.summary(), "files": [], "more": 0}
+    (top / "out" / "skipped.txt").write_text("".join(f"{line}\n" for line in ledger.listing()))
+    assert files() == {"summary": ledger.summary(), "files": ["a.docx: is not a zip file."], "more": 0}

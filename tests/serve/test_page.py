@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from liebig.base.errors import DataError
+from liebig.formats.ledger import Ledger
 from liebig.integrations.ask import ChatModel
 from liebig.search import retriever_folder
 from liebig.search.retriever import Retriever
@@ -231,7 +233,10 @@ def files(tmp_path_factory, new_generation):
     new_generation(out, LONG, 1)
     now = retriever_folder.read(out)
     retriever_folder.write(out, replace(now, more={"sources": [str(source)]}))
-    (out / "skipped.txt").write_text("broken.docx: is not a zip file; save it again\n")
+    ledger = Ledger(strict=False)
+    ledger.skip(DataError("is not a zip file", file=f"{source}/broken.docx"))
+    (out / "files.json").write_text(json.dumps(ledger.summary()))
+    (out / "skipped.txt").write_text("".join(f"{line}\n" for line in ledger.listing()))
     return out
 
 
@@ -301,9 +306,8 @@ def test_what_was_not_read_is_told(open_page, files_server):
     page = open_page("/", address=files_server)
     page.get_by_role("button", name="About").click()
     page.wait_for_selector("#collection[open]")
-    assert page.locator("#collection-unread li").all_text_contents() == [
-        "broken.docx: is not a zip file; save it again"
-    ]
+    assert page.locator("#collection-unread td").all_text_contents() == ["1", ".docx", "is not a zip file"]
+    assert page.locator("#collection-unread li").all_text_contents() == ["broken.docx: is not a zip file."]
     assert problems(page) == []
 
 
@@ -494,9 +498,9 @@ def test_a_field_of_a_result_becomes_a_filter(open_page, files_server):
 def test_on_a_phone_the_filters_are_folded_above_the_list(open_page, files_server):
     page = open_page("/?q=barley&a=hybrid", address=files_server, viewport=PHONE, scheme="dark")
     page.wait_for_selector(".hit")
-    assert not page.get_by_label("html").is_visible()
+    assert not page.get_by_role("checkbox", name="html").is_visible()
     page.locator("#facets summary").first.click()
-    page.get_by_label("html").check()
+    page.get_by_role("checkbox", name="html").check()
     expect(page.locator(".hit")).to_have_count(1)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     keep(page, "page-filters", 390, "dark")

@@ -81,7 +81,7 @@ class Originals:
         except DataError:
             raise Refusal(404, f"There is no passage {id!r}.") from None
         document = self._retriever.document(passage.doc) if passage.doc else None
-        metadata = {} if document is None else document.metadata
+        metadata = {**({} if document is None else document.metadata), **passage.metadata}
         file = self.file(passage, metadata)
         if file is None:
             raise Refusal(404, f"The file of {passage.doc or id!r} is not where it was when it was indexed.")

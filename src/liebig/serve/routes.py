@@ -30,14 +30,14 @@ from liebig import __version__
 from liebig.base.errors import DataError, LiebigError, MissingDependency
 from liebig.base.json_output import to_json
 from liebig.base.records import Document, Passage
-from liebig.formats.ledger import SKIPPED
+from liebig.formats.ledger import FILES, SKIPPED
 from liebig.integrations.ask import ChatModel, CitationCheck, messages_of
 from liebig.search.answer import Result, SearchAnswer, Sort, by_document
 from liebig.search.context import PromptContext, looked_at, within_budget
 from liebig.search.embed import Embedding, Floats
 from liebig.search.explain import WORD, locate, snippet
 from liebig.search.query_language import HELP
-from liebig.search.retriever_folder import WORK, SystemName
+from liebig.search.retriever_folder import SystemName
 from liebig.serve.engine import SearchQuery, ServingEngine, Word, analyzer_of, frozen, words_of
 from liebig.serve.middleware import (
     PARSED,
@@ -433,6 +433,7 @@ def search_routes(engine: ServingEngine) -> APIRouter:
             marked = passage_of(engine, passage)
             whole = engine.retriever.document(marked.doc) if marked.doc else None
             shown = document_view(whole, marked)
+            shown["metadata"] |= marked.metadata
             return shown | {"original": engine.originals.address(marked, shown["metadata"])}
 
         return reply(await asyncio.to_thread(view))
@@ -607,7 +608,7 @@ def page_routes(engine: ServingEngine, model: str) -> APIRouter:
 
     @routes.get("/files", summary="The files that were read, and those that were not, with the reasons")
     async def files_read() -> Response:
-        return reply(await asyncio.to_thread(_files, engine.retriever.folder))
+        return reply(await asyncio.to_thread(_files, engine))
 
     @routes.get("/metrics", summary="Metrics for Prometheus")
     async def metrics() -> Response:
@@ -640,23 +641,28 @@ def _info(engine: ServingEngine, model: str) -> dict[str, object]:
     }
 
 
-LISTED = 500  # files that were skipped, of which /files tells
+LISTED = 500  # files that were not read, of which /files tells
 
 
-def _files(folder: Path) -> dict[str, object]:
-    """How many files the last build or update saw and read, and why others were skipped.
-
-    The counts are kept in the work folder, which may be deleted: then they are null.
-    """
+def _files(engine: ServingEngine) -> dict[str, object]:
+    """What the last build or update read and did not read; null where it was made by an earlier version."""
+    folder = engine.retriever.folder
     try:
-        counts = json.loads((folder / WORK / "read" / "summary.json").read_text(encoding="utf-8"))["files"]
-    except (OSError, ValueError, KeyError):
-        counts = None
+        summary = json.loads((folder / FILES).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {"summary": None, "files": [], "more": 0}
     try:
-        skipped = (folder / SKIPPED).read_text(encoding="utf-8").splitlines()
-    except OSError:
-        skipped = []
-    return {"counts": counts, "skipped": len(skipped), "reasons": skipped[:LISTED]}
+        _, _, listing = (folder / SKIPPED).read_text(encoding="utf-8").partition("\n\n")
+    except OSError:  # every file was read
+        listing = ""
+    sources = engine.retriever.current.description.more.get("sources", ())
+    lines = [shortest_name(line, sources) for line in listing.splitlines()]
+    return {"summary": summary, "files": lines[:LISTED], "more": max(0, len(lines) - LISTED)}
+
+
+def shortest_name(line: str, sources: Sequence[str]) -> str:
+    """A line about a file without the folder that was indexed, which is the server's own business."""
+    return next((line[len(source) + 1 :] for source in sources if line.startswith(f"{source}/")), line)
 
 
 ABOUT = (

@@ -38,7 +38,7 @@ function row(field, value, number, chosen, state, changed) {
     changed();
   } });
   input.checked = chosen.includes(value);
-  return make("label", {}, input, make("span", {}, value || "(top)"), make("span", { class: "count" }, number.toLocaleString("en")));
+  return make("label", {}, input, make("span", {}, value === "." ? "(top)" : value), make("span", { class: "count" }, number.toLocaleString("en")));
 }
 
 function period(state, changed) {
