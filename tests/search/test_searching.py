@@ -278,6 +278,7 @@ def test_snippets_show_the_window_with_most_terms():
         ("**Bold** `code` ``x y`` and *this*", "Bold code x y and this"),
         ("## Heading\n> see [the guide](a.md#b) ![a wing](w.png)", "Heading\nsee the guide a wing"),
         ("```bash\nls\n```\n:class:`Wing`", "ls\nWing"),
+        ("```bash liebig build ``` **My corpus is small. Not so.**", "liebig build My corpus is small. Not so."),
         ("2**8, __init__, f(**a, **b), a * b, <b>x</b>", "2**8, __init__, f(**a, **b), a * b, <b>x</b>"),
     ],
 )  # fmt: skip

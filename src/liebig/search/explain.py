@@ -33,12 +33,14 @@ WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|\S")
 WINDOW = 40  # words shown
 # Marks of Markdown and reStructuredText, only in pairs around words: `2**8` and `__init__` are no mark-up.
 MARKUP = [
-    (re.compile(r"^[ \t]*(?:```|~~~).*$\n?", re.M), ""),
+    (re.compile(r"(?:```|~~~)(?:\w+(?: title=\"[^\"\n]*\")?)?[ \t]*\n?"), ""),
     (re.compile(r"^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?)", re.M), ""),
     (re.compile(r"!?\[([^\[\]\n]*)\]\([^()\s]*(?:[ \t]+\"[^\"\n]*\")?\)"), r"\1"),
     (re.compile(r":[a-z][a-z:]*:(?=`[^`\s])"), ""),
     (re.compile(r"(`{1,2})([^`\s](?:[^`\n]*[^`\s])?)\1"), r"\2"),
     (re.compile(r"(?<![\w*])(\*{1,3})(?![\s*])([^*\n]+?)(?<![\s*])\1(?![\w*])"), r"\2"),
+    # Half of a pair whose other half is in the next passage.
+    (re.compile(r"(?<![\w*])\*\*(?=[A-Z])|(?<=[.?!:])\*\*(?![\w*])"), ""),
     (re.compile(r"(?<![\w_])_(?![\s_])([^_\n]+?)(?<![\s_])_(?![\w_])"), r"\1"),
 ]
 

@@ -20,3 +20,9 @@ export const marked = (pieces, cut = (text) => text) =>
 export const breakable = (text) => text.split(/(?<=[._/])(?=\w)/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
 
 export const count = (number, one, many) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
+
+// Metadata that is shown in a way of its own, not as a field.
+export const SHOWN = Object.fromEntries(
+  ["path", "folder", "type", "size", "modified", "author", "page", "slide", "line", "also_in", "language"].map((name) => [name, true]));
+
+export const placeOf = ({ page, slide, line }) => (page ? `page ${page}` : slide ? `slide ${slide}` : line ? `line ${line}` : "");

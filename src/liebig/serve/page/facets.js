@@ -3,7 +3,7 @@
 import { find, make } from "./dom.js";
 
 export const FIELDS = { folder: "Folder", type: "Type", language: "Language" };
-export const PERIODS = { "": "Any time", 7: "Past week", 31: "Past month", 366: "Past year" };
+export const PERIODS = { 7: "Past week", 31: "Past month", 366: "Past year" };
 const MOST = 8; // values of a field shown at first
 
 // What the server counted and what is chosen; a value that is chosen stays, even where nothing has it any more.
@@ -42,7 +42,7 @@ function row(field, value, number, chosen, state, changed) {
 }
 
 function period(state, changed) {
-  return make("fieldset", { class: "facet" }, make("legend", {}, "Changed"), Object.entries(PERIODS).map(([days, name]) => {
+  return make("fieldset", { class: "facet" }, make("legend", {}, "Changed"), [["", "Any time"], ...Object.entries(PERIODS)].map(([days, name]) => {
     const input = make("input", { type: "radio", name: "period", value: days, onchange: () => { state.days = days; changed(); } });
     input.checked = state.days === days;
     return make("label", {}, input, make("span", {}, name));

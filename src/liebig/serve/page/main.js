@@ -145,7 +145,8 @@ async function search({ keep = false } = {}) {
       const answer = await searchOne({ ...question, system: state.first, sort: state.sort, facets: Object.keys(FIELDS) }, mine.signal);
       const documents = show(answer, actions), { query, filters } = question;
       find("status").textContent = documents ? `${count(documents, "document", "documents")}${spent(answer)}${missing(answer)}` : "";
-      showFacets(answer.facets, answer.results.some((result) => result.metadata.modified), state, search);
+      const filtered = state.days || Object.keys(state.filters).length;
+      showFacets(documents || filtered ? answer.facets : null, answer.results.some((result) => result.metadata.modified), state, search);
       offerAnswer(documents ? state.server.llm : null, { query, filters, system: state.first }, actions);
     }
     find("problem").hidden = true;

@@ -1,13 +1,12 @@
 // The results: one list of documents, or two systems beside each other with ranks in each other; why a list is empty.
 
-import { breakable, count, find, make, marked } from "./dom.js";
+import { breakable, count, find, make, marked, placeOf, SHOWN } from "./dom.js";
 import { because } from "./why.js";
 
 export const NAMES = { bm25: "BM25", dense: "Dense", hybrid: "Hybrid", reranked: "Reranked" };
 export const EVERYDAY = { bm25: "Words", dense: "Meaning", hybrid: "Both", reranked: "Both, slower and more careful" };
 const SHOWN_FIELDS = 2;
 const PASSAGES = 3; // of a document shown at first
-const OWN = ["path", "folder", "type", "size", "modified", "author", "page", "slide", "line", "also_in", "language"]; // shown in their own way
 
 // One list; returns how many documents it has.
 export function show(answer, actions) {
@@ -110,8 +109,8 @@ function hit(answer, result, system, other, actions, again, number) {
 
 // Where a passage is: its file, which opens at the place where there is one, page or line, date, author and copies.
 function source(result, again) {
-  const { path, page, slide, line, modified, author, also_in: copies } = result.metadata;
-  const place = page ? `page ${page}` : slide ? `slide ${slide}` : line ? `line ${line}` : "";
+  const { path, modified, author, also_in: copies } = result.metadata;
+  const place = placeOf(result.metadata);
   const name = again ? place || (result.original ? "open the file here" : "") : [path || result.doc, place].filter(Boolean).join(", ");
   const file = !name ? null : result.original
     ? make("a", { class: "id", href: result.original, target: "_blank", rel: "noopener", title: "Open the original file" }, breakable(name))
@@ -141,7 +140,7 @@ function ordinal(number) {
 
 function fields(result, actions) {
   const short = Object.entries(result.metadata)
-    .filter(([name, value]) => !OWN.includes(name) && value && value.length <= 24).slice(0, SHOWN_FIELDS);
+    .filter(([name, value]) => !(name in SHOWN) && value && value.length <= 24).slice(0, SHOWN_FIELDS);
   return short.map(([name, value]) =>
     make("button", { type: "button", "aria-label": `Only ${name}: ${value}`, onclick: () => actions.filter(name, value) },
       `${name}: ${value}`));
