@@ -16,7 +16,6 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
