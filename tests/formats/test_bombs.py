@@ -139,6 +139,23 @@ def test_a_word_document_that_unpacks_to_very_much_text_is_refused(tmp_path, mon
         read_docx(source_of(path))
 
 
+def test_a_word_document_of_very_many_paragraphs_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("liebig.formats.docx.PARAGRAPHS", 10)
+    assert (
+        len(read_docx(source_of(put(tmp_path / "a.docx", docx(paragraph("x") * 10)))).sections[0].paragraphs)
+        == 10
+    )
+    with pytest.raises(DataError, match="more than 10 paragraphs"):
+        read_docx(source_of(put(tmp_path / "b.docx", docx(paragraph("x") * 11))))
+
+
+def test_the_files_of_an_archive_are_listed_once(tmp_path):
+    source = source_of(put(tmp_path / "x.zip", zipped({f"{n}.md": b"" for n in range(3)})))
+    assert [one is other for one, other in zip(source.children(), source.children(), strict=True)] == [
+        True
+    ] * 3
+
+
 def test_paragraphs_of_a_word_document_are_freed_as_they_are_read(tmp_path, monkeypatch):
     from liebig.formats import docx as module
 

@@ -19,6 +19,7 @@ from liebig.formats.xml_package import XmlPackage, opened_package, properties
 
 HEADING = re.compile(r"heading ([1-9])", re.IGNORECASE)
 TITLE = re.compile(r"title", re.IGNORECASE)
+PARAGRAPHS = 200_000  # a book of a thousand pages has a tenth of them
 HIDDEN = frozenset(("Fallback", "pPr", "rPr"))  # Fallback: a text box once more
 
 
@@ -33,7 +34,9 @@ def _document(package: XmlPackage) -> Article:
     styles = posixpath.join(posixpath.dirname(main), "styles.xml")
     levels = _style_levels(package.xml(styles)) if styles in package else {}
     outline = Outline()
-    for text, level in _paragraphs(package.events(main), levels):
+    for number, (text, level) in enumerate(_paragraphs(package.events(main), levels)):
+        if number == PARAGRAPHS:
+            package.refuse(f"the document has more than {PARAGRAPHS:,} paragraphs", "split it")
         if level is None:
             outline.line(without_ligatures(text))
             outline.end_paragraph()

@@ -556,6 +556,10 @@ class MemberSource(InputSource):
         return self._members[""].stored if "" in self._members else None
 
     def children(self) -> list[InputSource]:
+        return self._placed(self._children)
+
+    @cached_property
+    def _children(self) -> list[InputSource]:  # every format asks for them, and an archive may have very many
         if not self.is_folder:
             return []
         groups: dict[str, Members] = {}
@@ -563,9 +567,7 @@ class MemberSource(InputSource):
             first, _, rest = member.partition("/")
             groups.setdefault(first, {})[rest] = opener
         joint = "" if self.label.endswith("!") else "/"
-        return self._placed(
-            [MemberSource(self.label + joint + name, name, groups[name]) for name in sorted(groups)]
-        )
+        return [MemberSource(self.label + joint + name, name, groups[name]) for name in sorted(groups)]
 
 
 def printable(name: str) -> str:
