@@ -1,7 +1,7 @@
 """The work of every reader grows with the size of its input and not faster, whatever the input holds.
 
-Work is counted, not timed: the lines of Python that run. What C code does in time that is not linear is not seen by
-that, so its input is bounded instead, which has tests of its own below and in test_bombs.py.
+Work is counted, not timed: the lines of Python that run. What C code does is not seen by that: its input is bounded,
+which has tests below and in test_bombs.py, and `make torture` (tests/faults/bombs.py) times these shapes.
 """
 
 import io

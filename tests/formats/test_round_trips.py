@@ -1,5 +1,6 @@
 """Every format written and read back gives the same records."""
 
+import csv
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from liebig.formats import (
     tuples,
 )
 from liebig.formats.items import Options
-from liebig.formats.output import collapse, json_array, json_line, write_lines, write_parquet
+from liebig.formats.output import collapse, csv_line, json_array, json_line, write_lines, write_parquet
 
 CHARACTERS = st.characters(exclude_categories=["Cs"])
 PLAIN = st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"], exclude_characters="\ufeff")
@@ -275,3 +276,9 @@ def test_a_folder_of_texts_comes_back(tmp_path):
     texts.write_texts(tmp_path, made)
     items = [item for found in detect(tmp_path) for item in found.items(Options())]
     assert [replace(item.record, metadata={}) for item in items] == made
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-2+3", "@SUM(A1)", "=HYPERLINK('x')"])
+def test_csv_keeps_what_a_spreadsheet_takes_for_a_formula(text):
+    """It is data and is read back; an apostrophe before it would be part of the text."""
+    assert next(csv.reader([csv_line([text, "b"])])) == [text, "b"]
