@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess  # nosec B404
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -61,6 +66,9 @@ def command(
         Path | None,
         typer.Option(help="A file to append queries and opened documents to, as JSON lines [default: none]."),
     ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Update the folder whenever a file of its sources changes.")
+    ] = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open the search page in a browser.")] = False,
 ) -> None:
     """Serve a retriever over HTTP: a search page, and an API for search, embeddings and reranking.
@@ -83,7 +91,20 @@ def command(
         body=max_body_mb << 20, texts=max_texts, k=max_k, seconds=timeout, queue=queue, wait_ms=wait_ms,
         batching=batching,
     )  # fmt: skip
-    run(
-        folder, host=host, port=port, token=token, workers=workers, reranker=reranker, device=device,
-        limits=limits, llm=chat, log=log, open_page=open_page, say=lambda line: typer.echo(line, err=True),
-    )  # fmt: skip
+    with _updating(folder) if watch else contextlib.nullcontext():
+        run(
+            folder, host=host, port=port, token=token, workers=workers, reranker=reranker, device=device,
+            limits=limits, llm=chat, log=log, open_page=open_page, say=lambda line: typer.echo(line, err=True),
+        )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _updating(folder: Path) -> Iterator[None]:
+    """A process beside the server that follows the sources, so that answers do not wait for an update."""
+    command = [sys.executable, "-m", "liebig", "update", str(folder), "--watch", "--quiet"]
+    process = subprocess.Popen([*command, "--while-process", str(os.getpid())])  # nosec B603  our own command
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()

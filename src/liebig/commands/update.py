@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -20,13 +21,23 @@ def command(
         ),
     ] = None,
     strict: Annotated[bool, option("strict", "--strict")] = DEFAULTS.strict,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Stay, and update whenever a file of the sources changes.")
+    ] = False,
+    while_process: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Take new, changed and deleted documents into a retriever; a running server switches to the new generation.
 
     Example:
 
         liebig update runs/articles
+        liebig update runs/articles --watch
     """
+    if watch:
+        from liebig.builder.watch import watch as follow
+
+        follow(folder, sources or [], announce, strict, lambda: while_process not in (None, os.getppid()))
+        return
     from liebig.builder.update import update
 
     update(folder, sources or [], announce, strict)
