@@ -359,7 +359,7 @@ def test_what_killed_updates_left_is_removed_by_the_next(made, tmp_path, monkeyp
     refresh(out)
     assert not list(out.rglob(".lock"))
     left = {path.name for path in out.iterdir() if path.name not in vars(read(out)).values()}
-    assert left == {"retriever.json", "work", "index-0"}
+    assert left == {"retriever.json", "files.json", "work", "index-0"}
     assert not list((out / "work").glob(".*"))
 
 

@@ -288,10 +288,10 @@ def headline(decision: Decision) -> str:
     choice, belief = decision.choice, decision.belief
     best = decision.choices.index(choice)
     served = {
-        "hybrid": "Words and meaning together",
-        "reranked": "Words and meaning together, reranked,",
-        "bm25": "Words alone (BM25)",
-        "dense": "Meaning alone (vectors)",
+        "hybrid": "Words and meaning together answer",
+        "reranked": "Words and meaning together, reranked, answer",
+        "bm25": "Words alone (BM25) answer",
+        "dense": "Meaning alone (vectors) answers",
     }[choice.system]
     others = {
         "the plain hybrid": BASELINE,
@@ -306,7 +306,7 @@ def headline(decision: Decision) -> str:
     losses = {name: belief.difference(best, place)[0] for name, place in there.items()}
     least = min(belief.probability(best, place) for place in there.values())
     lost = ", ".join(f"{name} would lose about {100 * loss:.1f} points" for name, loss in losses.items())
-    return f"{served} answer best here, with {percent(least)} probability; {lost}."
+    return f"{served} best here, with {percent(least)} probability; {lost}."
 
 
 def percent(probability: float) -> str:
