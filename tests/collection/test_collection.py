@@ -61,7 +61,6 @@ def test_every_record_is_found_by_its_id(collection):
     assert [collection.passage(p.id) for p in reversed(PASSAGES)] == PASSAGES[::-1]
     assert [collection.query(q.id) for q in QUERIES] == QUERIES
     assert collection.document("d1") == DOCUMENTS[0]
-    assert collection.passage_texts(["ü 3", "p1"]) == [PASSAGES[2].text, PASSAGES[0].text]
 
 
 def test_counts_and_splits(collection):

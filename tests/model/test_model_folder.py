@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def test_a_saved_folder_is_the_same_model_for_transformers(family: str, tmp_path
 
     encoder = saved(tmp_path, family)
     packed = random_row()
-    packed = packed.with_tokens((packed.tokens % tokenizer().vocab_size).clamp_min(5))
+    packed = replace(packed, tokens=(packed.tokens % tokenizer().vocab_size).clamp_min(5))
     inputs = padded_inputs(packed, encoder.backbone.config.pad_token_id)
     real = inputs["attention_mask"].bool()
     hidden = encoder.backbone(packed)

@@ -38,13 +38,6 @@ def test_the_host_copy_is_made_from_the_device_when_it_is_missing() -> None:
     assert packed.bounds.tolist() == [0, 1, 4]
 
 
-def test_other_tokens_keep_sequences_and_segments() -> None:
-    packed = random_row(segments=True)
-    masked = packed.with_tokens(torch.zeros_like(packed.tokens))
-    assert masked.tokens.sum() == 0
-    assert torch.equal(masked.segment_ids, packed.segment_ids)
-
-
 @pytest.mark.parametrize("offsets", [[0, 2], [1, 4], [0, 2, 2, 4]])
 def test_offsets_that_do_not_fit_are_refused(offsets: list[int]) -> None:
     with pytest.raises(AssertionError):

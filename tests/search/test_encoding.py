@@ -36,11 +36,11 @@ from liebig.stages.encode import (
     sentence_items,
     store_items,
 )
-from liebig.store import write_store
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.vectors import Vectors
 from tests.worlds.processes import together
+from tests.worlds.store import write_store
 
 WORDS = (
     "soil barley nutrient law of the minimum chemistry agriculture corpus condenses retriever fox dog lazy"

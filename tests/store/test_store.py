@@ -10,10 +10,10 @@ import pytest
 from liebig.base import workspace
 from liebig.base.errors import CorruptError, DataError
 from liebig.base.records import Document, Section
-from liebig.store import TokenShard, TokenStore, build, cut, id_type, join, write_store
+from liebig.store import TokenShard, TokenStore, build, cut, id_type, join
 from liebig.text import sentences
 from liebig.text.tokenizer import Tokenizer
-from tests.worlds.store import documents, store, tokenizer
+from tests.worlds.store import documents, store, tokenizer, write_store
 
 
 @pytest.fixture(scope="module")

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from liebig.base import rng
+from liebig.base import rng, workspace
 from liebig.base.records import Document, Section
-from liebig.store import TokenStore, write_store
+from liebig.store import Spans, TokenStore, build, join
+from liebig.text.sentences import spans as spans_of
 from liebig.text.tokenizer import Tokenizer
 
 SYLLABLES = ("ka", "lo", "mi", "nu", "re", "so", "ta", "vi", "bo", "da", "fe", "gu")
+
+
+def write_store(
+    out: Path, documents: Iterable[Document], tokenizer: Tokenizer, spans: Spans = spans_of
+) -> None:
+    """A whole store from documents that fit in memory."""
+    with workspace.stage(out, kind="prepare", recipe={}, inputs={}, resume=False) as folder:
+        path = folder.path / "shard.npz"
+        build(documents, tokenizer, spans).save(path)
+        join([path], folder.path, tokenizer)
+        path.unlink()
 
 
 def word(key: int) -> str:

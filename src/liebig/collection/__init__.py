@@ -174,10 +174,6 @@ class Collection:
         lookup = self._lookup("passages")
         return (beir.passage(row, lookup.where) for row in lookup.find_all(names))
 
-    def passage_texts(self, names: Iterable[str]) -> list[str]:
-        """The texts of these passages, without their titles."""
-        return [self.passage(name).text for name in names]
-
     def count(self, kind: str) -> int:
         """How many documents, passages or queries there are."""
         return len(self._lookup(kind)) if self.has(kind) else 0

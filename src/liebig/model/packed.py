@@ -236,8 +236,3 @@ class Packed:
             segments=None if self.segments is None else self.segments[start:end],
             host_offsets=bounds - start,
         )
-
-    def with_tokens(self, tokens: Tensor) -> Packed:
-        """The same sequences with other tokens (masked ones, for instance)."""
-        assert tokens.shape == self.tokens.shape, "tokens of another row"
-        return Packed(tokens, self.offsets, self.max_length, self.segments, self.bounds)

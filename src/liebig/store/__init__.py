@@ -355,14 +355,3 @@ def _summary(totals: dict[str, int], tokenizer: Tokenizer) -> dict[str, Any]:
     names = ("documents", "sections", "paragraphs", "sentences", "tokens", "passages")
     counts = {name: totals[name] for name in names if name in totals}
     return {"format": FORMAT, **counts, "vocab_size": tokenizer.vocab_size, "tokenizer": tokenizer.digest}
-
-
-def write_store(
-    out: Path, documents: Iterable[Document], tokenizer: Tokenizer, spans: Spans = sentences.spans
-) -> None:
-    """A whole store from documents that fit in memory; `liebig prepare` is for those that do not."""
-    with workspace.stage(out, kind="prepare", recipe={}, inputs={}, resume=False) as folder:
-        path = folder.path / "shard.npz"
-        build(documents, tokenizer, spans).save(path)
-        join([path], folder.path, tokenizer)
-        path.unlink()
