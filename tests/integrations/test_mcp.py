@@ -211,9 +211,9 @@ def test_mcp_over_http_needs_the_token_of_the_server(retriever):
 def test_search_says_what_was_not_understood_and_keeps_to_a_budget(retriever):
     (answer, short) = calls(
         make_server(retriever),
-        ("search", {"question": "nutrint lang:de", "system": "bm25"}),
+        ("search", {"question": "nutrint before:soon", "system": "bm25"}),
         ("search", {"question": "nutrient", "system": "bm25", "tokens": 20}),
     )
-    assert "lang:de" in answer.structured_content["notes"][0]
-    assert answer.structured_content["suggestion"] == "nutrient lang:de"
+    assert "before:soon" in answer.structured_content["notes"][0]
+    assert answer.structured_content["suggestion"] == "nutrient before:soon"
     assert len(short.structured_content["passages"]) == 1
