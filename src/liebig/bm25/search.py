@@ -69,7 +69,7 @@ class Norms:
 
     def __init__(self, values: Doubles) -> None:
         self.values = values
-        ordered = np.sort(values)  # np.unique would import numpy.ma, a fifth of the time of a cold search
+        ordered = np.sort(values)  # np.unique would import numpy.ma, which a cold search does not need
         distinct = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
         self.distinct = distinct if len(distinct) <= MOST_NORMS else distinct[:0]
         kind = np.uint8 if len(self.distinct) <= 256 else np.uint16
