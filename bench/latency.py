@@ -121,6 +121,7 @@ def ours(folder: Path, texts: Sequence[str], args: argparse.Namespace) -> Callab
     from liebig.bm25.search import BM25
     from liebig.indexes.exact import ExactIndex
     from liebig.model.encoder import Encoder
+    from liebig.search.embed import Embedder
     from liebig.search.systems import (
         SENTENCES,
         Hybrid,
@@ -153,6 +154,9 @@ def ours(folder: Path, texts: Sequence[str], args: argparse.Namespace) -> Callab
             number += len(x)
         return ExactIndex("fp16", width, shards, {**about, "pieces": each > 1}, threads=1)
 
+    Embedder.load(encoders.folder(), "cpu", precision="auto").vectors(
+        [""], "query"
+    )  # compiles, where int8 is used
     vectors = Once(QueryEncoder(whole := index(1)))
     systems.append(of_texts(whole, vectors))
     if args.sentences:

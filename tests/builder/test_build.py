@@ -662,7 +662,7 @@ def test_texts_of_the_check_that_are_those_of_the_index_are_encoded_once(made, t
 
     monkeypatch.setattr(encode_command, "_encode", stage)
     made(tmp_path / "corpus.jsonl", tmp_path / "out")
-    assert len(pieces) >= 3, "the pool, its sentences, and all passages"
+    assert len(pieces) >= 2, "the pool and all passages, with their sentences"
     again = [
         piece
         for number, of_stage in enumerate(pieces)

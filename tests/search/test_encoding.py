@@ -733,3 +733,27 @@ def test_sentences_need_a_model_whose_vector_is_a_mean(tmp_path, model, tales):
         encoded(tmp_path / "v", source=tales, model=tmp_path / "cls", sentences=True)
     with pytest.raises(ValueError, match="needs what = passages"):
         EncodeConfig(source=tales, model=model, what="sentences", sentences=True)
+
+
+def test_sentences_that_are_known_are_not_computed_again(tmp_path, model, tales, monkeypatch):
+    options = {"source": tales, "model": model, "overlap": 4, "sentences": True}
+    sizes, row = [], TorchModel._row
+
+    def spy(self, tokens, *rest):
+        sizes.append(len(tokens))
+        return row(self, tokens, *rest)
+
+    def made(name, recipe, **more):
+        config = EncodeConfig.model_validate({"device": "cpu", "type": "fp32", **options, **more})
+        inputs = {"source": tales, "model": model}
+        with workspace.stage(tmp_path / name, kind="encode", recipe=recipe(config), inputs=inputs) as folder:
+            run(config, folder)
+
+    made("a", lambda config: config.model_dump(mode="json", exclude={"reuse"}))
+    monkeypatch.setattr(TorchModel, "_row", spy)
+    made("b", lambda config: {}, reuse=[tmp_path / "a"])
+    for inner in ("", "sentences"):
+        (ids, vectors), (others, rows) = whole(tmp_path / "a" / inner), whole(tmp_path / "b" / inner)
+        assert ids == others
+        np.testing.assert_allclose(vectors, rows, atol=2e-6)
+    assert 0 < sum(sizes) < len(TALES) + 3, "only the later pieces of the text that is too long"

@@ -367,33 +367,55 @@ def pools_sentences(model: Path) -> bool:
 
 
 class KnownVectors:
-    """A model that computes only the pieces whose vectors are not known yet; pieces are told apart by their tokens."""
+    """A model that computes only the pieces whose vectors are not known yet; pieces are told apart by their tokens.
+
+    What is known of a piece are rows: its own vector, and those of its sentences where these are known too.
+    """
+
+    pools_spans = True
 
     def __init__(self, model: Model, known: Mapping[bytes, Floats]) -> None:
         self._model, self._known, self.width = model, known, model.width
 
     def start(
-        self, packed: Iterable[PackedRow], count: int, done: Callable[[int], None] = nothing
+        self,
+        packed: Iterable[PackedRow],
+        count: int,
+        done: Callable[[int], None] = nothing,
+        spans: TokenSpans | None = None,
     ) -> Callable[[], Floats]:
         """As every model; what is known is put in the place of what was not computed."""
         taken: dict[int, Floats] = {}
+        bounds = None if spans is None else np.searchsorted(spans.piece, np.arange(count + 1))
+
+        def rows_of(piece: Ints, number: int) -> Floats | None:
+            rows = self._known.get(piece.tobytes())
+            if rows is None or bounds is None:
+                return rows
+            return rows if len(rows) == 1 + bounds[number + 1] - bounds[number] else None
 
         def unknown() -> Iterator[PackedRow]:
             for tokens, numbers in packed:
-                vectors = [self._known.get(piece.tobytes()) for piece in tokens]
-                new = np.array([i for i, vector in enumerate(vectors) if vector is None], np.int64)
-                taken.update((int(n), v) for n, v in zip(numbers, vectors) if v is not None)
+                known = [rows_of(piece, number) for piece, number in zip(tokens, numbers.tolist())]
+                new = np.array([i for i, rows in enumerate(known) if rows is None], np.int64)
+                taken.update((n, rows) for n, rows in zip(numbers.tolist(), known) if rows is not None)
                 rest = tokens.take(new)
                 done(len(tokens.values) - len(rest.values))
                 if len(new):
                     yield rest, numbers[new]
 
-        computed = self._model.start(unknown(), count, done)
+        if spans is None:
+            computed = self._model.start(unknown(), count, done)
+        else:
+            assert isinstance(self._model, PoolsSpans), "`pools_sentences` says which models do"
+            computed = self._model.start(unknown(), count, done, spans)
 
         def wait() -> Floats:
             vectors_PD = computed()
-            for number, vector in taken.items():
-                vectors_PD[number] = vector
+            for number, rows in taken.items():
+                vectors_PD[number] = rows[0]
+                if bounds is not None:
+                    vectors_PD[count + bounds[number] : count + bounds[number + 1]] = rows[1:]
             return vectors_PD
 
         return wait

@@ -39,6 +39,7 @@ from liebig.formats.items import Options
 from liebig.model.settings import Precision
 from liebig.search.embed import (
     CHARACTERS,
+    WINDOW,
     Cut,
     Embedder,
     EncodingPlan,
@@ -462,7 +463,7 @@ def _encode(embedder: Embedder, config: EncodeConfig, shards: VectorShards) -> N
     mine = shards.share(total)
     # Before the time of a text is measured: it may compile.
     model: Model = embedder.model(layout, unit=embedder.unit)
-    known = {} if config.sentences else known_vectors(config, embedder, layout)
+    known = known_vectors(config, embedder, layout)
     model = KnownVectors(model, known) if known else model
     with (
         Progress("encode", mine, "texts") as bar,
@@ -482,7 +483,10 @@ def _encode(embedder: Embedder, config: EncodeConfig, shards: VectorShards) -> N
 
 
 def known_vectors(config: EncodeConfig, embedder: Embedder, layout: RoleLayout) -> dict[bytes, Floats]:
-    """The vectors of the folders to take over that the same model made, by the tokens that they were made of."""
+    """The vectors of the folders to take over that the same model made, by the tokens that they were made of.
+
+    Rows of a piece: its own vector, then those of its sentences, if they were made with it.
+    """
     known: dict[bytes, Floats] = {}
     models = model_digests(config.model) if config.reuse else ()
     for path in config.reuse:
@@ -495,19 +499,36 @@ def known_vectors(config: EncodeConfig, embedder: Embedder, layout: RoleLayout) 
             or before.source is None
             or before.long == "mean"
             or not alike
+            or (config.sentences and not before.sentences)
         ):
             continue
-        vectors = np.concatenate([rows for _, rows in Vectors.open(path).chunks(before.window)])
+        vectors, inner = _all_vectors(path), None
+        if before.sentences:
+            inner = _all_vectors(path / SENTENCES)
         items = read_items(before.source, before.what, before.split, embedder.encoder.tokenizer.digest)
-        plan, start = _plan(before, embedder, layout), 0
+        plan, start, first = _plan(before, embedder, layout), 0, 0
         with Workers(embedder.encoder.tokenizer, None) as workers:
-            for batch in workers.windows(_groups(items, before.window), layout):
-                pieces = plan.pieces(batch)
+            groups = _groups(items, before.window)
+            for batch in workers.windows(groups, layout, sentences=before.sentences):
+                pieces, rows = plan.pieces(batch), {}
+                stored = pieces.first if before.long == "first" else np.ones(len(pieces.text), bool)
+                places, spans = np.cumsum(stored) - 1, batch.spans(pieces, plan.frame)
+                bounds = None if spans is None else np.searchsorted(spans.piece, np.arange(len(stored) + 1))
                 for tokens, numbers in plan.packed(batch, pieces):
-                    known |= {row.tobytes(): vectors[start + n] for row, n in zip(tokens, numbers.tolist())}
-                start += len(pieces.text)
+                    rows |= {n: row.tobytes() for row, n in zip(tokens, numbers.tolist()) if stored[n]}
+                for n, piece in rows.items():
+                    known[piece] = vectors[start + places[n], None]
+                    if inner is not None and bounds is not None:
+                        own = inner[first + bounds[n] : first + bounds[n + 1]]
+                        known[piece] = np.concatenate([known[piece], own])
+                start += int(stored.sum())
+                first += 0 if spans is None else len(spans)
         assert start == len(vectors), "a vector for each piece"
     return known
+
+
+def _all_vectors(path: Path) -> Floats:
+    return np.concatenate([rows for _, rows in Vectors.open(path).chunks(WINDOW)])
 
 
 def _groups(items: Iterator[TextItem], size: int) -> Iterator[list[TextItem]]:
