@@ -510,7 +510,8 @@ def known_vectors(config: EncodeConfig, embedder: Embedder, layout: RoleLayout) 
         with Workers(embedder.encoder.tokenizer, None) as workers:
             groups = _groups(items, before.window)
             for batch in workers.windows(groups, layout, sentences=before.sentences):
-                pieces, rows = plan.pieces(batch), {}
+                pieces = plan.pieces(batch)
+                rows: dict[int, bytes] = {}
                 stored = pieces.first if before.long == "first" else np.ones(len(pieces.text), bool)
                 places, spans = np.cumsum(stored) - 1, batch.spans(pieces, plan.frame)
                 bounds = None if spans is None else np.searchsorted(spans.piece, np.arange(len(stored) + 1))
