@@ -32,6 +32,7 @@ from liebig.base.progress import say
 MANIFEST = "manifest.json"
 INTENT = ".intent.json"
 LOCK = ".lock"
+OWN = ".liebig"  # a retriever in the folder it was built from (`builder/project_file.py`)
 PACKAGES = ("liebig", "torch", "transformers", "tokenizers", "numpy", "PyStemmer", "faiss-cpu")
 
 
@@ -257,7 +258,8 @@ def digest(path: Path) -> str:
 def _files(path: Path) -> list[tuple[str, Path]]:
     """A file under the name "", or the contents of a folder, by name; a folder that cannot be listed counts as itself.
 
-    Without recursion: folders may be deeper than Python's stack. Links to folders are not followed.
+    Without recursion: folders may be deeper than Python's stack. Links to folders are not followed, and a retriever
+    that lies in the folder it was built from (`.liebig`) is no part of it.
     """
     if path.is_file():
         return [("", path)]
@@ -269,6 +271,8 @@ def _files(path: Path) -> list[tuple[str, Path]]:
             with os.scandir(folder) as entries:
                 for entry in entries:
                     inner = f"{name}/{entry.name}" if name else entry.name
+                    if entry.name == OWN:
+                        continue
                     if entry.is_dir(follow_symlinks=False):
                         folders.append((inner, folder / entry.name))
                     else:

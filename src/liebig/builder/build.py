@@ -42,7 +42,7 @@ from liebig.base.progress import Whole, counted
 from liebig.base.records import Document
 from liebig.base.workspace import Folder
 from liebig.builder import check, user_questions
-from liebig.builder.build_config import READING, BuildConfig
+from liebig.builder.build_config import BuildConfig, reading_options
 from liebig.builder.check import CheckConfig, MadeConfig
 from liebig.builder.judge import START, TEACHER, SystemChoice
 from liebig.builder.lessons import learn_from_teacher
@@ -252,7 +252,7 @@ def _described(
         more={
             "sources": [absolute(source) for source in config.sources],
             "languages": Collection(builder.out / WORK / "read").languages,
-            **config.model_dump(mode="json", include=set(READING)),
+            **reading_options(config),
         },
     )
 

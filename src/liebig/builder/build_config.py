@@ -129,3 +129,8 @@ class BuildConfig(Config):
     def start(self) -> Path:
         """The folder of the starting encoder: the one named, or the one that comes with the package."""
         return encoders.folder() if self.model is None else model_folder(self.model)
+
+
+def reading_options(config: BuildConfig) -> dict[str, Any]:
+    """The options that updates take from the build, as they are written."""
+    return config.model_dump(mode="json", include=set(READING))

@@ -27,7 +27,7 @@ from liebig.base.progress import Whole, counted
 from liebig.base.records import Passage
 from liebig.base.workspace import Folder
 from liebig.builder.build import absolute, read_collection, unread_lines
-from liebig.builder.build_config import READING, BuildConfig
+from liebig.builder.build_config import READING, BuildConfig, reading_options
 from liebig.builder.check import read as read_check, read_spread
 from liebig.builder.judge import START
 from liebig.builder.runner import Builder, Long, Part, passage_encoding, sentence_encoding
@@ -212,11 +212,20 @@ CHANGES = Stage("changes", ChangesConfig, write_changes, part_of="update")
 COMPACT = Stage("compact", CompactConfig, compact, part_of="update")
 
 
-def update(out: Path, sources: Sequence[str], say: Callable[[str], None], strict: bool = False) -> Counts:
-    """Bring a retriever's folder up to date with its sources, or with others."""
+def update(
+    out: Path,
+    sources: Sequence[str],
+    say: Callable[[str], None],
+    strict: bool = False,
+    reading: BuildConfig | None = None,
+) -> Counts:
+    """Bring a retriever's folder up to date with its sources, or with others; `reading` says how they are read now."""
     description.read(out)  # before the lock is written: it may be no retriever
     with description.exclusive(out):
-        return _update(Builder(out, say), description.read(out), sources, strict)
+        before = description.read(out)
+        if reading is not None:
+            before = replace(before, more={**before.more, **reading_options(reading)})
+        return _update(Builder(out, say), before, sources, strict)
 
 
 PHASES = {"read": "Read the documents and find what changed", "index": "Index the changes"}

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from liebig.base.errors import LiebigError, RecipeError
+from liebig.builder.build_config import BuildConfig
 from liebig.builder.update import built_with, update
 from liebig.formats.left_out import IGNORE_FILES, by_name
 from liebig.search import retriever_folder as description
@@ -26,12 +27,13 @@ def watch(
     say: Callable[[str], None],
     strict: bool = False,
     stop: Callable[[], bool] = lambda: False,
+    reading: BuildConfig | None = None,
 ) -> None:
     """Update now, and then with every change, until `stop` says so or the process is interrupted."""
     import watchfiles  # late: few commands watch
 
     folders = _folders(out, sources)
-    update(out, sources, say, strict)
+    update(out, sources, say, strict, reading)
     say(f"Watching {', '.join(map(str, folders))}; Ctrl-C ends it.")
 
     def counts(change: watchfiles.Change, path: str) -> bool:
@@ -52,7 +54,7 @@ def watch(
         if not changes:
             continue
         try:
-            update(out, sources, say, strict)
+            update(out, sources, say, strict, reading)
         except LiebigError as error:
             say(f"Nothing was updated: {error}")
 

@@ -8,12 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from liebig.base.config import parse
-from liebig.base.errors import WorkspaceError
+from liebig.base.errors import RecipeError, WorkspaceError
 from liebig.base.progress import announce
 from liebig.builder.build_config import BuildConfig
+from liebig.builder.project_file import read_project
 
 SAMPLES = 2000  # of randomisation tests
 DEFAULTS = BuildConfig.model_construct(sources=())
+DEFAULTS_GIVEN = {**DEFAULTS.model_dump(), "exclude": [], "include": []}
 
 
 def option(name: str, *names: str, **more: Any) -> Any:
@@ -23,10 +25,15 @@ def option(name: str, *names: str, **more: Any) -> Any:
 
 def command(
     sources: Annotated[
-        list[str],
-        typer.Argument(metavar="SOURCE...", help=BuildConfig.model_fields["sources"].description),
-    ],
-    out: Annotated[Path, typer.Option(help="The folder of the retriever.")],
+        list[str] | None,
+        typer.Argument(
+            metavar="[SOURCE]...",
+            help="Files and folders, in any format liebig init reads [default: as liebig.toml says].",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder of the retriever [default: as liebig.toml says].")
+    ] = None,
     minutes: Annotated[float | None, option("minutes", min=0)] = DEFAULTS.minutes,
     model: Annotated[str | None, option("model")] = DEFAULTS.model,
     teacher: Annotated[str | None, option("teacher")] = DEFAULTS.teacher,
@@ -57,7 +64,6 @@ def command(
         liebig build ~/articles --out runs/articles
     """
     fields = {
-        "sources": sources,
         "model": model,
         "teacher": teacher,
         "texts": texts,
@@ -75,9 +81,17 @@ def command(
         "rerank_depth": rerank_depth,
         "rerank_int8": rerank_int8,
     }
-    config = parse(BuildConfig, fields)
+    if not sources:
+        # What differs from the default was given.
+        given = {name: value for name, value in fields.items() if value != DEFAULTS_GIVEN[name]}
+        project = read_project(Path(), given)
+        config, out = project.config, out or project.out
+    elif out is None:
+        raise RecipeError("--out is missing", fix="say where the retriever is written: --out FOLDER")
+    else:
+        config = parse(BuildConfig, {"sources": sources, **fields})
     # Before torch is loaded. What has a colon is the name of a source, such as stdlib:.
-    files = [source for source in sources if source != "-" and ":" not in source]
+    files = [source for source in config.sources if source != "-" and ":" not in source]
     for path in filter(None, [*files, questions, texts]):
         if not Path(path).exists():
             raise WorkspaceError("there is no such file or folder", file=path, fix="check the path")

@@ -9,11 +9,14 @@ from typing import Annotated
 import typer
 
 from liebig.base.progress import announce
+from liebig.builder.project_file import read_project
 from liebig.commands.build import DEFAULTS, option
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(help="Folder of the retriever.")],
+    folder: Annotated[
+        Path | None, typer.Argument(help="Folder of the retriever [default: as liebig.toml says].")
+    ] = None,
     sources: Annotated[
         list[str] | None,
         typer.Argument(
@@ -33,11 +36,23 @@ def command(
         liebig update runs/articles
         liebig update runs/articles --watch
     """
+    reading = None
+    if folder is None:
+        project = read_project(Path())
+        folder, sources = project.out, list(project.config.sources)
+        reading = project.config
     if watch:
         from liebig.builder.watch import watch as follow
 
-        follow(folder, sources or [], announce, strict, lambda: while_process not in (None, os.getppid()))
+        follow(
+            folder,
+            sources or [],
+            announce,
+            strict,
+            lambda: while_process not in (None, os.getppid()),
+            reading,
+        )
         return
     from liebig.builder.update import update
 
-    update(folder, sources or [], announce, strict)
+    update(folder, sources or [], announce, strict, reading)

@@ -43,6 +43,8 @@ def by_name(name: str, is_folder: bool) -> str:
         return "a lock file of Office"
     if is_folder:
         return "dependencies" if name in DEPENDENCIES else "a cache" if name in CACHES else ""
+    if name == "liebig.toml":
+        return "settings of Liebig"
     if name in CLUTTER or name.endswith("~"):
         return "left by a program"
     return "minified code" if name.lower().endswith(MINIFIED) else ""
