@@ -4,7 +4,7 @@
 
 EXPORT has the parts that `Student.export` wrote, TOKENIZER is the student's tokenizer.json. The student's projection
 Wx + c to 768 numbers lies in the span of W's columns and c: the coordinates there have the same cosines. Of these 385
-directions the smallest is dropped if it has less than a hundredth of the largest one's size.
+directions the smallest is dropped, so that a vector has as many numbers as the states, a multiple of what GPUs load.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from safetensors.torch import load, save_file
 from torch import Tensor
 
 LARGEST = 20_000_000  # bytes of the folder
-SMALLEST = 0.01  # of the longest direction
 DENSE = "2_Dense."
 SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("cls", "mask", "pad", "sep", "unk")}
 MODULES = (("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Dense", "Dense"), ("3_Normalize", "Normalize"))
@@ -31,8 +30,8 @@ CARD = Path(__file__).with_name("card.md")
 def narrow(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """A projection to the coordinates in the span of what it reaches."""
     weight, bias = weight.double(), bias.double()
-    directions, sizes, _ = torch.linalg.svd(torch.cat([weight, bias[:, None]], dim=1), full_matrices=False)
-    reached = directions[:, sizes >= SMALLEST * sizes[0]].T
+    directions, _, _ = torch.linalg.svd(torch.cat([weight, bias[:, None]], dim=1), full_matrices=False)
+    reached = directions[:, : weight.shape[1]].T
     return (reached @ weight).float(), (reached @ bias).float()
 
 
