@@ -56,13 +56,13 @@ def test_importing_liebig_loads_no_torch_and_every_public_name_exists():
 
 
 def test_documents_in_memory_become_a_retriever(tmp_path):
-    iron = Document("iron", "Iron", (Section("", (TOPICS["iron"],)),), {"kind": "metal"})
+    iron = Document("iron", "Iron", (Section("", (TOPICS["iron"],)),), {"kind": "metal", "language": "en"})
     glass = {"id": "glass", "title": "Glass", "text": TOPICS["glass"], "year": 1900}
     retriever = liebig.build_documents([TOPICS["barley"], glass, iron], tmp_path / "out", minutes=0).retriever
     assert retriever.search("limits of barley", k=1)[0].doc == "0"
     (result,) = retriever.search("soda and lime", k=1, filters={"year": "1900"})
     assert (result.doc, result.title) == ("glass", "Glass")
-    assert retriever.search("steel", k=1)[0].metadata == {"kind": "metal"}
+    assert retriever.search("steel", k=1)[0].metadata == {"kind": "metal", "language": "en"}
 
 
 def test_a_temporary_folder_goes_with_the_retriever(small_model):
@@ -92,8 +92,10 @@ def test_a_build_prints_its_check_and_opens_its_retriever(small_model, tmp_path)
     built = liebig.build(tmp_path / "in", tmp_path / "out", minutes=0, model=str(small_model))
     assert len(built.retriever) == len(TOPICS)
     assert f"Retriever in {tmp_path / 'out'}" in repr(built)
-    assert "Known-item questions" in repr(built)
-    assert "Known-item questions" in built._repr_html_(), "with too few questions there is no table to show"
+    assert "Questions made from the documents" in repr(built)
+    assert "Questions made from the documents" in built._repr_html_(), (
+        "with too few questions there is no table to show"
+    )
     with pytest.raises(RecipeError, match="minuts is not a key"):
         liebig.build(tmp_path / "in", tmp_path / "other", minuts=1)
 

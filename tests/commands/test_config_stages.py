@@ -120,7 +120,7 @@ def wrong(stage: str, *overrides: str) -> str:
         (("objective.kind=condensr",), ("has kind 'condensr'", "write 'condenser'")),
         (("loop.chunk_tokens=hole",), ("loop.chunk_tokens = 'hole'", "integer", "write 'whole'")),
         (("loop.batch=true",), ("loop.batch = true",)),
-        (("model.path=x",), ("model has no kind", "'folder', 'hub', 'new'")),
+        (("model.path=x",), ("model has no kind", "'folder', 'new'")),
     ],
 )
 def test_a_mistake_in_a_union_a_list_or_a_table_is_named_by_its_path(overrides, said):

@@ -46,7 +46,7 @@ def write_collection(folder, passages=40):
 
 def test_a_folder_says_its_own_size():
     size = ModelSize.of(MINI)
-    assert (size.layers, size.width, size.vocab) == (4, 384, 36672)
+    assert (size.layers, size.width, size.vocab) == (6, 384, 24576)
     assert size.parameters == pytest.approx(18.4e6, rel=0.03)
 
 
@@ -170,7 +170,7 @@ def test_the_memory_of_this_machine_is_its_own(monkeypatch, tmp_path):
 
 def write_articles(folder, count=3):
     for i in range(count):
-        text = "Growth is limited by the scarcest nutrient. " * 40
+        text = f"Growth in year {i} is limited by the scarcest of {i + 3} nutrients. " * 40
         (folder / f"{i}.md").write_text(f"# Article {i}\n\n{text}\n")
 
 

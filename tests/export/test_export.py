@@ -37,7 +37,7 @@ def test_rows_are_the_passages_with_the_vectors_of_the_index(built):
     retriever, rows = Retriever.from_folder(built), rows_of(built)
     assert {row.passage for row in rows.values()} == {r.id for r in retriever.search("a", 10, "dense")}
     barley = next(row for row in rows.values() if row.doc == "barley")
-    assert barley.metadata == {"year": "1840"}
+    assert barley.metadata == {"year": "1840", "language": "en"}
     expected = retriever.encode([f"{barley.title} {barley.text}"])[0]
     np.testing.assert_allclose(barley.vector, expected, atol=5e-3 * np.abs(expected).max())
 

@@ -230,7 +230,7 @@ def test_distilling_needs_scores(model, collection, tmp_path):
         ({"negatives": 0, "loop": {"batch": 1}}, "nothing to contrast"),
         (
             {"batching": {"kind": "adaptive", "preset": "paper", "candidates": 50}},
-            "leave candidates and start",
+            "leave candidates out",
         ),
         ({"objective": {"kind": "distill"}, "hard": 0.5}, "no teacher score"),
         ({"tokenizer": "x"}, "other models have their own"),

@@ -93,12 +93,6 @@ def test_cocondenser_goes_on_with_the_head_of_its_condenser(condenser, smoke):
         assert torch.equal(kept[f"condenser.{name}"], value)
 
 
-def test_a_start_from_the_hub_brings_its_head(condenser, smoke, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(condenser / "model"))
-    config = recipe("cocondenser", smoke, "stages.model.model={kind='hub', name='someone/condenser'}")
-    assert not start(config, Tokenizer.from_folder(condenser / "model")).warnings()
-
-
 def test_a_model_whose_tokenizer_is_a_list_of_words_is_held_against_the_store(
     condenser, smoke, store, tmp_path
 ):

@@ -97,7 +97,7 @@ def test_whatever_goes_wrong_once_the_next_generation_is_taken_over(
 def test_an_answer_names_the_generation_that_gave_it(tmp_path, serving, new_generation, monkeypatch):
     new_generation(tmp_path / "notes", COMET, 1)
     retriever = Retriever.from_folder(tmp_path / "notes")
-    search = retriever_module._search
+    search = retriever_module.answers
 
     def slow(*args):
         """The folder is updated, and the new generation opened, while the old one answers."""
@@ -108,7 +108,7 @@ def test_an_answer_names_the_generation_that_gave_it(tmp_path, serving, new_gene
         return results
 
     with serving(retriever, Limits(poll=600)) as address:
-        monkeypatch.setattr(retriever_module, "_search", slow)
+        monkeypatch.setattr(retriever_module, "answers", slow)
         found = httpx.get(f"{address}/search", params={"q": "comet", "system": "bm25"}).json()
         assert httpx.get(f"{address}/health").json()["generation"] == 2
     assert (found["generation"], len(found["results"])) == (1, 1)

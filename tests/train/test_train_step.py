@@ -89,12 +89,9 @@ def test_gradients_are_reduced_once_after_the_last_chunk(
     make: type[Toy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(
-        "liebig.train.step.synchronise", lambda _, last: seen.append("last" if last else "chunk")
-    )
     monkeypatch.setattr("liebig.train.step.reduce_gradients", lambda *_: seen.append("reduced"))
-    chunks = step(make(), spans(), chunk_tokens=ONE_EXAMPLE).chunks
-    assert seen == ["chunk"] * (chunks - 1) + ["last", "reduced"]
+    assert step(make(), spans(), chunk_tokens=ONE_EXAMPLE).chunks > 1
+    assert seen == ["reduced"]
 
 
 def test_the_second_pass_repeats_the_first() -> None:

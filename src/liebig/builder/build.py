@@ -432,7 +432,7 @@ def _index_words(builder: Builder, config: BuildConfig) -> IndexedCorpus:
     for line in _languages(counts, config.model is None and config.teacher is None):
         builder.say(line)
     bm25 = builder.part("bm25", BM25, _bm25_config(collection, config))
-    main = config.language or next(iter(counts), "en")
+    main = config.language or next(filter(None, counts), "en")
     signs = signs_of(collection, config.start)
     corpus = IndexedCorpus(collection, Collection(collection).count("passages"), signs, bm25, main)
     builder.by_sentences = corpus.by_sentences

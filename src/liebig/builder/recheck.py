@@ -50,7 +50,7 @@ def recheck(folder: Path, questions: Path | None, say: Callable[[str], None]) ->
     before = check.read(folder / now.checks) if now.checks is not None else {}
     collection = folder / now.collection
     signs = signs_of(collection, folder / now.model)
-    main = config.language or next(iter(now.more.get("languages") or {}), "en")
+    main = config.language or next(filter(None, now.more.get("languages") or {}), "en")
     count = Collection(collection).count("passages")
     corpus = IndexedCorpus(collection, count, signs, folder / now.bm25, main)
     with tempfile.TemporaryDirectory(prefix="liebig-check-") as place, Whole(PHASES, say) as whole:

@@ -49,7 +49,6 @@ def command(
     Example:
 
         liebig label runs/articles --questions questions.txt --open
-        liebig label runs/articles --questions queries.jsonl --judge http://localhost:11434/v1 --model llama3.2
     """
     from liebig.serve.label import Labelling, label_routes
     from liebig.serve.server import serve
