@@ -5,11 +5,11 @@
     python experiments/encoders/v3/prepare.py texts --data DATA --work WORK
     python experiments/encoders/v3/prepare.py chunks --work WORK --teachers DIR --out OUT
 
-`vocabulary` adds `--words` words to the tokenizer of `--start` that save most tokens on DATA/general, and takes out those
-tokens that save least until `--keep` are left (6,144 and 24,576 for mini-v3, from mini-v2's 30,528); WORK/student also needs the tokenizer.json of bert-base-uncased as bert-tokenizer.json. `sets` reads every
-evaluation set with Liebig and asks BM25 its questions. `texts` copies DATA/general and a sixth of Wikipedia, and adds a
-sample of the Windows documentation and the training questions of SQuAD and NQ. `chunks` divides all of it, in the order
-in which it is needed.
+`vocabulary` adds `--words` words to the tokenizer of `--start` that save most tokens on DATA/general, and takes out
+the tokens that save least until `--keep` are left (6,144 and 24,576 for mini-v3, from mini-v2's 30,528). WORK/student
+also needs the tokenizer.json of bert-base-uncased as bert-tokenizer.json. `sets` reads every evaluation set with Liebig
+and asks BM25 its questions. `texts` copies DATA/general and a sixth of Wikipedia, and adds a sample of the Windows
+documentation and the training questions of SQuAD and NQ. `chunks` divides all of it, in the order in which it is needed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def shrink(known: dict[str, int], counts: Counter[str], keep: int, rounds: int =
             for piece in pieces(word, left):
                 used[piece] += count
         saved = {}
-        for token in [t for t in left if len(t.removeprefix("##")) > 1 and not (t[0] == "[" and t[-1] == "]")]:
+        for token in [
+            t for t in left if len(t.removeprefix("##")) > 1 and not (t[0] == "[" and t[-1] == "]")
+        ]:
             number = left.pop(token)
             saved[token] = (used[token] * (len(pieces(token, left)) - 1), -number)
             left[token] = number

@@ -1131,12 +1131,15 @@ def pieces_of(word: str, vocabulary: dict[str, int]) -> list[int]:
 
 
 def teacher_as_student(home: Path, name: str, tokenizer: Path, inner: int) -> dict[str, Any]:
-    """A teacher's layers under the student's vocabulary, each with the `inner` largest neurons of its feed-forward part.
+    """A teacher's layers under the student's vocabulary, each with its `inner` largest neurons.
 
-    A token that the teacher has not is the mean of its pieces; a neuron is as large as what goes in times what goes out.
+    A token that the teacher has not is the mean of its pieces; a neuron's size is that of its row times its column.
     """
     weights = load_teacher(home, name, torch.device("cpu"), torch.float32)
-    key, old = "embeddings.word_embeddings.weight", tokenizer_at(tokenizer.with_name("bert-tokenizer.json")).get_vocab()
+    key, old = (
+        "embeddings.word_embeddings.weight",
+        tokenizer_at(tokenizer.with_name("bert-tokenizer.json")).get_vocab(),
+    )
     new = tokenizer_at(tokenizer).get_vocab()
     words = sorted(new, key=new.__getitem__)
     weights[key] = torch.stack([weights[key][pieces_of(word, old)].mean(0) for word in words])
@@ -1616,8 +1619,12 @@ def main() -> None:
     parser.add_argument("--weights", type=int, nargs=4, help="of " + ", ".join(ORDER))
     parser.add_argument("--name", default="v3", help="train: the folder in HOME/out")
     parser.add_argument("--start", type=Path, help="the folder of an export, instead of HOME/start")
-    parser.add_argument("--layers-of", choices=tuple(TEACHERS), help="train: start from this teacher's layers instead")
-    parser.add_argument("--inner", type=int, default=1152, help="with --layers-of: neurons of a feed-forward part")
+    parser.add_argument(
+        "--layers-of", choices=tuple(TEACHERS), help="train: start from this teacher's layers instead"
+    )
+    parser.add_argument(
+        "--inner", type=int, default=1152, help="with --layers-of: neurons of a feed-forward part"
+    )
     parser.add_argument("--seconds", type=float, default=840)
     parser.add_argument(
         "--until", type=float, help="train: stop at this time (seconds since 1970), --reserve before it"
