@@ -9,7 +9,7 @@
 the tokens that save least until `--keep` are left (6,144 and 24,576 for mini-v3, from mini-v2's 30,528). WORK/student
 also needs the tokenizer.json of bert-base-uncased as bert-tokenizer.json. `sets` reads every evaluation set with Liebig
 and asks BM25 its questions. `texts` copies DATA/general and a sixth of Wikipedia, and adds a sample of the Windows
-documentation and the training questions of SQuAD and NQ. `chunks` divides all of it, in the order in which it is needed.
+documentation and the training questions of SQuAD and NQ. `chunks` divides all of it, in the order of use.
 """
 
 from __future__ import annotations
