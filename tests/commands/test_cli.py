@@ -208,7 +208,7 @@ def test_help_has_no_types_of_python_and_no_type_behind_a_flag():
 MISTAKES = [  # the words, and what is said
     (["bulid", "docs"], "No such command 'bulid'. Did you mean 'build'?"),
     (["queries", "generat"], "No such command 'generat'. Did you mean 'generate'?"),
-    (["build"], "Missing argument 'SOURCE...'"),
+    (["build"], "no source is named, and there is no liebig.toml here."),
     (["build", "nowhere", "--out", "out"], "nowhere: there is no such file or folder."),
     (["build", ".", "--questions", "nowhere", "--out", "out"], "nowhere: there is no such file or folder."),
     (["search", "nowhere"], "there is no index, or no question."),

@@ -158,7 +158,7 @@ def test_every_command_of_the_report_of_a_build_is_understood(tmp_path, monkeypa
     commands = {"init", "passages", "bm25", "encode", "index"}
     assert understood_commands(page, tmp_path / "out", monkeypatch) == commands
     assert "Written by <code>liebig build</code>" in page
-    said = [in_words(stage, {}) for stage in find_stages([tmp_path / "out"])]
+    said = [in_words(stage) for stage in find_stages([tmp_path / "out"])]
     assert set(said) <= set(BUILT.values())
     costs = page.partition('<h2 id="costs">')[2].partition("</section>")[0]
     assert re.findall('<th scope="row">([^<]*)', costs)

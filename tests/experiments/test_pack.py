@@ -75,7 +75,7 @@ def test_vectors_are_as_short_as_the_encoder_allows(packed, tmp_path):
     folder, theirs = packed
     assert theirs.shape[1] == 40
     encoder = Encoder.load(encoders.expanded(folder, tmp_path))
-    assert encoder.width == 25  # twenty-four, and the direction of the constant
+    assert encoder.width == 24  # that of the states
 
 
 def test_a_direction_that_is_hardly_used_is_dropped():
