@@ -21,17 +21,19 @@ RESULTS = {
 
 
 def script(name):
+    sys.path.insert(0, str(SCRIPTS))  # the scripts import each other by bare names
     spec = importlib.util.spec_from_file_location(f"v3_{name}", SCRIPTS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where dataclasses look up their annotations
     spec.loader.exec_module(module)
+    sys.path.remove(str(SCRIPTS))
     return module
 
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory):
     """A small random student with a projection wider than itself, and its packed folder."""
-    train, pack = script("train"), script("pack")
+    student_script, pack = script("student"), script("pack")
     home = tmp_path_factory.mktemp("packed")
     tokenizer = encoders.folder() / "tokenizer.json"
     vocabulary = len(json.loads(tokenizer.read_text(encoding="utf-8"))["model"]["vocab"])
@@ -57,12 +59,13 @@ def packed(tmp_path_factory):
         weights[f"encoder.layer.0.attention.{name}.bias"] = normal(width)
     for name in ("embeddings", "encoder.layer.0.attention.output", "encoder.layer.0.output"):
         weights |= {f"{name}.LayerNorm.weight": torch.ones(width), f"{name}.LayerNorm.bias": normal(width)}
-    student = train.Student(weights, 12, torch.device("cpu"), tokenizer)
+    student = student_script.Student(weights, 12, torch.device("cpu"), tokenizer)
     student.export(home / "export", {})
     (home / "test.json").write_text(json.dumps(RESULTS))
     pack.pack(home / "export", tokenizer, home / "mini", home / "test.json")
-    student = train.Student(train.read_export(home / "export"), 12, torch.device("cpu"), tokenizer)
-    return home / "mini", student.encoder()(TEXTS, train.PASSAGE).numpy()
+    stored = student_script.read_export(home / "export")
+    student = student_script.Student(stored, 12, torch.device("cpu"), tokenizer)
+    return home / "mini", student.encoder()(TEXTS, 0).numpy()
 
 
 def test_cosines_are_those_of_the_student(packed, tmp_path):

@@ -1,41 +1,42 @@
-"""What `train.py` reads, as files in folders of at most 34.5 MiB: texts, teachers, evaluation sets with BM25's answers.
+"""What `train.py` reads, as files in folders of at most 34 MiB: texts, teachers, evaluation sets with BM25's answers.
 
-    python experiments/encoders/v3/prepare.py vocabulary --data DATA --work WORK
     python experiments/encoders/v3/prepare.py sets --data DATA --work WORK
     python experiments/encoders/v3/prepare.py texts --data DATA --work WORK
     python experiments/encoders/v3/prepare.py chunks --work WORK --teachers DIR --out OUT
 
-`vocabulary` adds `--words` words to the tokenizer of `--start` that save most tokens on DATA/general, and takes out
-the tokens that save least until `--keep` are left (6,144 and 24,576 for mini-v3, from mini-v2's 30,528). WORK/student
-also needs the tokenizer.json of bert-base-uncased as bert-tokenizer.json. `sets` reads every evaluation set with Liebig
-and asks BM25 its questions. `texts` copies DATA/general and a sixth of Wikipedia, and adds a sample of the Windows
-documentation and the training questions of SQuAD and NQ. `chunks` divides all of it, in the order of use.
+`sets` reads every evaluation set with Liebig and asks BM25 its questions. `texts` takes DATA/general, a sixth of
+Wikipedia, a sample of the Windows documentation and the training questions of SQuAD and NQ, without rows that share
+running words with an evaluation set. `chunks` divides all of it, in the order of use; WORK/bert-tokenizer.json is the
+tokenizer.json of bert-base-uncased.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import lzma
 import random
 import re
 import shutil
 import sys
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 START = ROOT / "src" / "liebig" / "encoders" / "mini-v3"
-CHUNK = 69 * 1024**2 // 2
-RARE = 12  # words that are seen less often are not added
-EVERY = 4  # one of so many rows is counted
-WORD = re.compile(r"[a-z]{3,24}")
+CHUNK = 34 * 1024**2
+WORD = re.compile(r"[a-z0-9]+")
+QUESTION_RUN, DOCUMENT_RUN = 8, 13  # running words that a text may not share with a question or a document
 DEV = ("medquad", "scifact", "cranfield", "squad", "cosqa")
 TEST = (*DEV, "vaswani", "trec-dl21", "semeval-cqa")
 PAGES = 3000
+WIKI = "articles-1.jsonl.xz"  # the first run had the first part
 
 
 def rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -49,84 +50,6 @@ def write(path: Path, values: Iterator[Any] | list[Any]) -> None:
             json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n" for value in values
         )
     print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB", flush=True)
-
-
-def pieces(word: str, known: dict[str, int]) -> list[str]:
-    """The longest tokens, one behind the other, that WordPiece makes of a word or of a `##` part."""
-    prefix = "##" if word.startswith("##") and len(word) > 2 else ""
-    rest, cut = word.removeprefix(prefix), []
-    while rest:
-        size = next((n for n in range(len(rest), 0, -1) if prefix + rest[:n] in known), 0)
-        if not size:
-            return ["[UNK]"]
-        cut.append(prefix + rest[:size])
-        rest, prefix = rest[size:], "##"
-    return cut
-
-
-def shrink(known: dict[str, int], counts: Counter[str], keep: int, rounds: int = 5) -> dict[str, int]:
-    """The vocabulary without the tokens that save least; single characters and special tokens stay."""
-    left, size = dict(known), len(known)
-    for step in range(1, rounds + 1):
-        used: Counter[str] = Counter()
-        for word, count in counts.items():
-            for piece in pieces(word, left):
-                used[piece] += count
-        saved = {}
-        for token in [
-            t for t in left if len(t.removeprefix("##")) > 1 and not (t[0] == "[" and t[-1] == "]")
-        ]:
-            number = left.pop(token)
-            saved[token] = (used[token] * (len(pieces(token, left)) - 1), -number)
-            left[token] = number
-        goal = round(size + (keep - size) * step / rounds)
-        for token in sorted(saved, key=saved.__getitem__)[: max(0, len(left) - goal)]:
-            del left[token]
-        print(f"{len(left)} tokens", flush=True)
-    return {token: number for number, token in enumerate(sorted(left, key=known.__getitem__))}
-
-
-def vocabulary(data: Path, work: Path, start: Path, more: int, keep: int) -> None:
-    """The start's tokenizer with the words that save most tokens, and without those that save least."""
-    from tokenizers import Tokenizer
-
-    counts: Counter[str] = Counter()
-    for path in sorted((data / "general").glob("*.xz")):
-        with lzma.open(path, "rt", encoding="utf-8") as file:
-            for number, line in enumerate(file):
-                if number % EVERY == 0:
-                    row = json.loads(line)
-                    counts.update(WORD.findall((row.get("title", "") + " " + row["text"]).lower()))
-    tokenizer = Tokenizer.from_file(str(start / "tokenizer.json"))
-    saved = {}
-    for word, count in counts.items():
-        if count >= RARE:
-            pieces = len(tokenizer.encode(word, add_special_tokens=False).ids)
-            if pieces > 1:
-                saved[word] = count * (pieces - 1)
-    chosen = sorted(saved, key=lambda word: (-saved[word], word))[:more]
-    tree = json.loads((start / "tokenizer.json").read_text(encoding="utf-8"))
-    known = tree["model"]["vocab"]
-    known.update({word: number for number, word in enumerate(chosen, len(known))})
-    if keep:
-        everything: Counter[str] = Counter()
-        for path in sorted((data / "general").glob("*.xz")):
-            with lzma.open(path, "rt", encoding="utf-8") as file:
-                for number, line in enumerate(file):
-                    if number % (4 * EVERY) == 0:
-                        row = json.loads(line)
-                        text = tokenizer.normalizer.normalize_str(row.get("title", "") + " " + row["text"])
-                        everything.update(word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text))
-        tree["model"]["vocab"] = known = shrink(known, everything, keep)
-    target = work / "student"
-    shutil.copytree(start, target, dirs_exist_ok=True)
-    (target / "tokenizer.json").write_text(json.dumps(tree, ensure_ascii=False), encoding="utf-8")
-    total = sum(saved.values())
-    print(
-        f"{len(chosen)} words more, {len(known)} tokens; they save {sum(saved[w] for w in chosen) / 1e6:.2f} M "
-        f"of {total / 1e6:.2f} M further pieces"
-    )
-    print(" ".join(chosen[:40]), "…", " ".join(chosen[-20:]))
 
 
 def sets(data: Path, work: Path) -> None:
@@ -190,43 +113,116 @@ def paragraphs(text: str, rng: random.Random) -> Iterator[str]:
         yield "\n".join(part)
 
 
+class Kept:
+    """What evaluation sets have: runs of words of their questions and documents, and whole short texts, as numbers."""
+
+    def __init__(self, data: Path, work: Path) -> None:
+        self.words: dict[str, int] = {}
+        self.factors = np.random.default_rng(0).integers(1, 2**63, DOCUMENT_RUN, dtype=np.uint64) | np.uint64(
+            1
+        )
+        questions, documents = [], []
+        for path in sorted((work / "sets").glob("*.jsonl.xz")):
+            with lzma.open(path, "rt", encoding="utf-8") as file:
+                passages, *parts = map(json.loads, file)
+            documents += passages
+            questions += [query for part in parts for query in part["queries"]]
+        for split in ("dev", "test"):
+            with lzma.open(data / "stsb" / f"{split}.csv.xz", "rt", encoding="utf-8") as file:
+                questions += [text for row in csv.reader(file) for text in row[:2]]
+        self.whole = {tuple(WORD.findall(text.lower())) for text in (*questions, *documents)}
+        self.runs = {
+            QUESTION_RUN: self.all_runs(questions, QUESTION_RUN),
+            DOCUMENT_RUN: self.all_runs(documents, DOCUMENT_RUN),
+        }
+
+    def numbers(self, words: Sequence[str]) -> NDArray[np.uint64]:
+        known = self.words
+        return np.array([known.setdefault(word, len(known) + 1) for word in words], np.uint64)
+
+    def hashes(self, numbers: NDArray[np.uint64], run: int) -> NDArray[np.uint64]:
+        """One number for each run of words: a sum of their numbers, scrambled, each with its own factor."""
+        total = np.zeros(max(0, len(numbers) - run + 1), np.uint64)
+        for place in range(run):
+            part = numbers[place : place + len(total)] * self.factors[place]
+            total += (part ^ (part >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+        return total
+
+    def all_runs(self, texts: Sequence[str], run: int) -> NDArray[np.uint64]:
+        return np.unique(
+            np.concatenate([self.hashes(self.numbers(WORD.findall(t.lower())), run) for t in texts])
+        )
+
+    def shares(self, texts: Sequence[str]) -> list[bool]:
+        """Of each text whether it has a run of words of an evaluation set, or is one of its texts."""
+        rows = [WORD.findall(text.lower()) for text in texts]
+        flat = self.numbers([word for row in rows for word in row])
+        ends = np.cumsum([len(row) for row in rows])
+        out = np.array([len(row) >= 4 and tuple(row) in self.whole for row in rows])
+        for run, known in self.runs.items():
+            hashes = self.hashes(flat, run)
+            places = np.flatnonzero(known[np.searchsorted(known, hashes).clip(max=len(known) - 1)] == hashes)
+            owners = np.searchsorted(ends, places, side="right")
+            out[owners[places + run <= ends[owners]]] = True  # runs that lie in one text
+        return out.tolist()
+
+
+def without(kept: Kept, path: Path, target: Path) -> None:
+    """A file's rows that share nothing with an evaluation set; of an article, its paragraphs."""
+    values = list(rows(path))
+    if "sections" in values[0]:
+        parts = [section for row in values for section in row["sections"]]
+        marks = kept.shares([text for section in parts for text in section["p"]])
+        each = iter(marks)
+        for section in parts:
+            section["p"] = [text for text in section["p"] if not next(each)]
+    else:
+        marks = kept.shares([row["text"] for row in values])
+        values = [row for row, mark in zip(values, marks) if not mark]
+    if any(marks):
+        write(target, values)
+    else:
+        shutil.copyfile(path, target)
+    print(f"{path.name}: {sum(marks)} of {len(marks)} left out", flush=True)
+
+
 def texts(data: Path, work: Path) -> None:
     """Files of texts, each `{"text", "title"?, "kind"}`; articles of Wikipedia stay as they are."""
     target = work / "texts"
     target.mkdir(parents=True, exist_ok=True)
-    for path in sorted((data / "general").glob("*.xz")):
-        shutil.copyfile(path, target / path.name)
-    shutil.copyfile(data / "wiki" / "articles-0.jsonl.xz", target / "wiki.jsonl.xz")
     rng = random.Random(3)
     pages = list(rows(data / "win32" / "docs.jsonl.xz"))
-    write(target / "win32.jsonl.xz", [
+    write(work / "win32.jsonl.xz", [
         {"text": part, "title": page["title"], "kind": "passage"}
         for page in rng.sample(pages, PAGES) for part in list(paragraphs(page["text"], rng))[:4] if len(part) > 80
     ])  # fmt: skip
     del pages
-    wanted = {
+    train = {
         line.split("\t")[0] for line in (data / "squad" / "qrels" / "train.tsv").read_text().splitlines()[1:]
     }
-    asked = [row["text"] for row in rows(data / "squad" / "queries.jsonl.xz") if row["_id"] in wanted]
+    asked = [row["text"] for row in rows(data / "squad" / "queries.jsonl.xz") if row["_id"] in train]
     asked += [row["text"] for row in rows(data / "nq" / "train.jsonl.xz")]
-    write(target / "nq_squad_questions.jsonl.xz", [{"text": text, "kind": "question"} for text in asked])
+    write(work / "nq_squad_questions.jsonl.xz", [{"text": text, "kind": "question"} for text in asked])
+    kept = Kept(data, work)
+    own = [work / name for name in ("win32.jsonl.xz", "nq_squad_questions.jsonl.xz")]
+    for path in (data / "wiki" / WIKI, *own, *sorted((data / "general").glob("*.xz"))):
+        without(kept, path, target / path.name.replace(WIKI, "wiki.jsonl.xz"))
 
 
 def chunks(work: Path, teachers: Path, out: Path) -> None:
     """Everything in folders of at most CHUNK bytes; a file that does not fit is cut into parts."""
     for old in out.glob("c[0-9]*"):
         shutil.rmtree(old)
-    first = [*(path for path in sorted((work / "student").rglob("*")) if path.is_file())]
-    first = [path for path in first if path.name in ("tokenizer.json", "bert-tokenizer.json")]
-    files = [(f"student/{path.relative_to(work / 'student')}", path) for path in first]
+    files = [("student/tokenizer.json", START / "tokenizer.json")]
+    files += [("student/bert-tokenizer.json", work / "bert-tokenizer.json")]
     files += [
         (f"texts/{path.name}", path)
         for path in sorted((work / "texts").glob("*.xz"), key=lambda p: -p.stat().st_size)
     ]
-    files += [(f"sets/{path.name}", path) for path in sorted((work / "sets").glob("*.xz"))]
     files += [
         (f"teachers/{name}.npz.z", teachers / f"{name}.npz.z") for name in ("minilm", "bge", "e5", "mpnet")
     ]
+    files += [(f"sets/{path.name}", path) for path in sorted((work / "sets").glob("*.xz"))]
     number, room, names = 0, CHUNK, []
     for name, path in files:
         rest = path.read_bytes()
@@ -255,20 +251,15 @@ def chunks(work: Path, teachers: Path, out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=("vocabulary", "sets", "texts", "chunks"))
+    parser.add_argument("part", choices=("sets", "texts", "chunks"))
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--start", type=Path, default=START)
-    parser.add_argument("--words", type=int, default=0, help="vocabulary: how many words to add")
-    parser.add_argument("--keep", type=int, default=0, help="vocabulary: how many tokens are left, 0 for all")
     parser.add_argument("--teachers", type=Path)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     if args.part == "chunks":
         chunks(args.work, args.teachers, args.out)
-    elif args.part == "vocabulary":
-        vocabulary(args.data, args.work, args.start, args.words, args.keep)
     else:
         {"sets": sets, "texts": texts}[args.part](args.data, args.work)
 

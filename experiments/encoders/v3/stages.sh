@@ -1,20 +1,16 @@
 #!/usr/bin/env bash
 # All stages of mini-v3 one after the other, each waiting for what it reads; `receive.sh` starts this.
-# LAST: seconds after the beginning at which training ends. PYTHON and MORE (further options) are for a trial.
+# LAST: seconds after the beginning at which training ends. PYTHON, FEW, TRIAL (options of `train`) are for a trial.
 set -uo pipefail
 home=${V3_HOME:-/tmp/v3}
-until=$(($(cat "$home/begun") + ${LAST:-1400}))
+until=$(($(cat "$home/begun") + ${LAST:-1200}))
+python=${PYTHON:-python3}
 export PYTHONUNBUFFERED=1
-run() {
-  ${PYTHON:-python3} "$home/train.py" "$@" --home "$home" ${MORE:-}
-}
 trap 'touch "$home/ended"' EXIT
-run assemble > "$home/assemble.log" 2>&1 &
-run smoke || echo "smoke failed"
-run teach || exit 1
+$python "$home/texts.py" --home "$home" ${ROWS:-} > "$home/assemble.log" 2>&1 &
+train="$python $home/train.py train --home $home --until $until ${FEW:-} ${TRIAL:-}"
+$train || $train --resume --no-compile || exit 1
 tail -n 14 "$home/assemble.log"
-# The weights of the teachers are known; `run weigh` chooses them again. START_FROM="--layers-of minilm" begins anew.
-run train --until "$until" ${START_FROM:-} || run train --until "$until" --resume --no-compile || exit 1
-run finish --seconds 40 || echo "finish failed"
-run evaluate --split dev --teachers minilm
-run evaluate --split test --teachers minilm
+for split in dev test; do
+  $python "$home/train.py" evaluate --home "$home" --split $split ${FEW:-}
+done
