@@ -103,7 +103,7 @@ def pack(export: Path, tokenizer: Path, out: Path, results: Path) -> int:
     projection = {"linear.weight": weight.half(), "linear.bias": bias.half()}
     save_file(projection, out / "2_Dense" / "model.safetensors", metadata={"format": "pt"})
     write_json(out / "3_Normalize" / "config.json", {})
-    shutil.copyfile(tokenizer, out / "tokenizer.json")
+    (out / "tokenizer.json").write_bytes(tokenizer.read_bytes())  # which may be that very file
     card = CARD.read_text(encoding="utf-8").replace("RESULTS", results_table(results, out.name))
     (out / "README.md").write_text(card, encoding="utf-8")
     return sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
