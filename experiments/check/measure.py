@@ -1,206 +1,321 @@
 """What every system of a build is worth on hundreds of corpora: by people's questions, and by the check's own.
 
-    python experiments/check/measure.py DATA OUT [--model MODEL] [--processes 8]
+    python experiments/check/measure.py DATA OUT [--model MODEL] [--processes 16] [--most 2000] [--sources NAME ...]
 
-DATA holds BEIR folders (those of `corpora.py`), OUT gets the vectors and `measured.csv`: a line per corpus and kind of
-question with their number, the mean difference of each candidate to the plain hybrid and its standard error, in
-hundred-thousandths. The lines of kind `signs` have what the corpus looks like to the encoder. People's questions have
-the kind `people`; `some-0` and `rest-0` are 100 of them (or half) and the others, drawn by chance. `fit.py` reads them.
+DATA holds the sources of `corpora.py`. OUT gets `NAME.npz` for every corpus: the nDCG@10 of each candidate on every
+question (rows; the candidates are columns), the questions' kinds, and what the corpus looks like to the encoder.
+`fit.py --join OUT` makes the table of them that the rule is fitted on.
 
-Every text is encoded once. Cost: with a GPU and 16 cores ten minutes.
+Everything is computed as a build and a folder compute it: sentences are pooled from the states of their passages, the
+pool of the check has lost its titles and the sentences that are asked, the score scale is measured over all passages,
+and every system is fused as it is served. Passages are encoded once. Cost: three minutes with an H200 and 16 cores.
 """
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
 import argparse
-import csv
+import hashlib
+import json
+import pickle
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from corpora import ASKED, FEWEST, MIXED, Corpus, cuts, mixed, source
+
+from liebig.base.machine import prefer_numpy
+
+if find_spec("llvmlite") is None:  # before anything asks for numba
+    prefer_numpy()
+
+from corpora import (
+    AMONG,
+    ASKED,
+    FEWEST,
+    FEWEST_PASSAGES,
+    PAIRS,
+    SOURCES,
+    Corpus,
+    among,
+    cuts,
+    mixed,
+    source,
+    topics_of,
+)  # fmt: skip
 from numpy.typing import NDArray
 
 from liebig import encoders
 from liebig.base.records import Passage
-from liebig.bm25.analysis import HAS_UNSPACED, Analyzer, stop_words, words
+from liebig.bm25.analysis import AUTO, Analyzer, MixedAnalyzer, analyzed_as
 from liebig.builder import questions as making
 from liebig.builder.questions import Question, QuestionsConfig, _sample, bare, choose, draw_pool, hold_out
-from liebig.collection.lookup import hash64
+from liebig.builder.short_texts import OPENERS
+from liebig.builder.signs import CorpusSigns, signs_of_texts
 from liebig.search.systems import FUSION_DEPTH, SENTENCE_SHARE, SPREAD_RANK, SPREAD_TIMES
-from liebig.text.sentences import spans
 
-SOURCES = (
-    "medquad", "scifact", "cranfield", "squad", "cosqa", "vaswani", "trec-dl21", "semeval-cqa", "fquad-fr", "xquad-de",
-    "jsquad-ja", "nq-lead", "nq-articles", "nq-named",
-)  # fmt: skip
-K1, B, CUT = 0.9, 0.4, 10
-DRAWS, SOME = 2, 100
-AT_ONCE = 256
+K1, B, TOP = 0.9, 0.4, 10
+LEAST_OF_KIND = 10
+AT_ONCE = 512  # questions
+WINDOW, AT_A_TIME = 2048, 4096  # passages encoded together, and by a process
 Floats = NDArray[np.float32]
 # Weights of the six parts: BM25, vectors and sentences as `minmax` has them, then as `spread` has them.
 CANDIDATES: dict[str, tuple[float, ...]] = {"bm25": (1, 0, 0, 0, 0, 0), "dense": (0, 1, 0, 0, 0, 0)}
-for _w in (0.3, 0.5, 0.7):
-    CANDIDATES[f"minmax-{_w:g}"] = (_w, 1 - _w, 0, 0, 0, 0)
-for _w in (0.2, 0.35, 0.5, 0.65, 0.8):
-    CANDIDATES[f"spread-{_w:g}"] = (0, 0, 0, _w, 1 - _w, 0)
-for _w in (0.3, 0.45, 0.6, 0.75):
-    CANDIDATES[f"sentences-{_w:g}"] = (
-        0, 0, 0, _w, (1 - _w) * (1 - SENTENCE_SHARE), (1 - _w) * SENTENCE_SHARE
-    )  # fmt: skip
-BASE = "minmax-0.5"
+HYBRIDS: dict[tuple[str, bool], tuple[float, ...]] = {
+    ("minmax", False): (0.3, 0.5, 0.7),
+    ("spread", False): (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+    ("spread", True): (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9),
+}
+for (_norm, _by_sentences), _weights in HYBRIDS.items():
+    for _w in _weights:
+        _share = SENTENCE_SHARE if _by_sentences else 0.0
+        _vectors = ((1 - _w) * (1 - _share), (1 - _w) * _share)
+        _name = f"{'sentences' if _by_sentences else _norm}-{_w:g}"
+        CANDIDATES[_name] = (0, 0, 0, _w, *_vectors) if _norm == "spread" else (_w, *_vectors, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The vector of a text, and those of its sentences."""
+
+    vector: Floats
+    sentences: Floats
 
 
 class TextVectors:
-    """The vectors of texts, each encoded once and kept in a folder; the encoders read lower case."""
+    """The vectors of texts, each encoded once by this process, or before it by another one."""
 
-    def __init__(self, folder: Path, model: str) -> None:
-        self._folder, self._model, self._embedder = folder, model, None
-        self._rows: dict[int, Floats] = {}
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in sorted(folder.glob("*.npz")):
-            part = np.load(path)
-            self._rows.update(zip(part["texts"].tolist(), part["vectors"]))
+    def __init__(self, folder: Path, model: str, device: str) -> None:
+        self._folder, self._model, self._device = folder, model, device
+        self._rows: dict[bytes, Encoded] = {}
+        self._loaded: set[str] = set()
+        self._words: dict[str, Floats] = {}
 
-    def encode(self, texts: Iterable[str]) -> None:
-        """Encode those that are new."""
-        new = {hash64(text.lower()): text for text in texts}
-        new = {key: text for key, text in new.items() if key not in self._rows}
-        keys = sorted(new, key=lambda key: len(new[key]))
-        for start in range(0, len(keys), AT_ONCE):
-            some = keys[start : start + AT_ONCE]
-            vectors = self._load().vectors([new[key] for key in some], "passage").astype(np.float16)
-            path = self._folder / f"{some[0]:020d}.npz"
-            np.savez(path, texts=np.array(some, np.uint64), vectors=vectors)
-            self._rows.update(zip(some, vectors))
+    def keep(self, name: str, passages: Sequence[Passage]) -> None:
+        """Encode passages into a file, for all processes."""
+        rows = [self._rows[_key(passage)] for passage in self.encode(passages)]
+        counts = np.array([len(row.sentences) for row in rows])
+        keys = np.array([np.frombuffer(_key(passage), np.uint8) for passage in passages])
+        folder = self._folder / name
+        folder.mkdir(parents=True)
+        np.save(folder / "keys.npy", keys)
+        np.save(folder / "counts.npy", counts)
+        np.save(folder / "vectors.npy", np.stack([row.vector for row in rows]).astype(np.float16))
+        np.save(folder / "sentences.npy", np.concatenate([row.sentences for row in rows]).astype(np.float16))
 
-    def _load(self):  # type: ignore[no-untyped-def]
-        if self._embedder is None:
-            import torch
+    def load(self, names: Sequence[str]) -> None:
+        """What was kept of some sources."""
+        new = [name for name in names if name not in self._loaded]
+        self._loaded.update(new)
+        for folder in sorted(path for name in new for path in self._folder.glob(f"{name}~*")):
+            keys, counts, vectors, sentences = (
+                np.load(folder / f"{part}.npy", mmap_mode="r")
+                for part in ("keys", "counts", "vectors", "sentences")
+            )
+            starts = np.concatenate([[0], np.cumsum(counts)]).tolist()
+            for number, key in enumerate(keys):
+                self._rows[key.tobytes()] = Encoded(
+                    vectors[number], sentences[starts[number] : starts[number + 1]]
+                )
 
-            from liebig.base.hub import model_folder
-            from liebig.search.embed import Embedder
+    def encode(self, passages: Sequence[Passage]) -> Sequence[Passage]:
+        """Encode those that are new, sorted by length."""
+        from liebig.search.embed import TextItem, Workers, encode
 
-            torch.set_num_threads(1)
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-            precision = "fp32" if device == "cuda" else "int8"
-            self._embedder = Embedder.load(model_folder(self._model), device, precision=precision)
-        return self._embedder
+        new = {_key(passage): passage for passage in passages}
+        new = {key: passage for key, passage in new.items() if key not in self._rows}
+        order = sorted(new, key=lambda key: len(new[key].text))
+        if not order:
+            return passages
+        embedder = self._embedder
+        layout = embedder.layout("passage")
+        groups = (
+            [TextItem(str(n), new[order[n]]) for n in range(start, min(start + WINDOW, len(order)))]
+            for start in range(0, len(order), WINDOW)
+        )
+        with Workers(embedder.reader.tokenizer, None) as workers:
+            batches = workers.windows(groups, layout, sentences=True)
+            for window in encode(batches, embedder.model(layout, unit=True), embedder.plan(layout)):
+                assert window.sentences is not None
+                owners = np.array([int(id.split("#")[0]) for id in window.sentences.ids])
+                first = int(window.ids[0])
+                ends = np.searchsorted(owners, np.arange(first, first + len(window.ids) + 1))
+                for place, vector in enumerate(window.vectors):
+                    inner = window.sentences.vectors[ends[place] : ends[place + 1]]
+                    self._rows[order[first + place]] = Encoded(
+                        vector.astype(np.float16), inner.astype(np.float16)
+                    )
+        return passages
 
-    def __call__(self, texts: Sequence[str]) -> Floats:
-        rows = [self._rows[hash64(text.lower())] for text in texts]
-        return np.stack(rows).astype(np.float32) if rows else np.zeros((0, 1), np.float32)
+    @property
+    def _embedder(self) -> Any:
+        return _embedder(self._model, self._device)
+
+    def questions(self, texts: Sequence[str]) -> Floats:
+        """The vectors of questions."""
+        return np.asarray(self._embedder.vectors(list(texts), "query"), np.float32)
+
+    def words(self, texts: Sequence[str]) -> Floats:
+        """The vectors of single words."""
+        new = [text for text in texts if text not in self._words]
+        if new:
+            self._words.update(zip(new, self.questions(new).astype(np.float16)))
+        return np.stack([self._words[text] for text in texts]).astype(np.float32)
+
+    def of(self, passages: Sequence[Passage]) -> list[Encoded]:
+        """The vectors of passages, and of their sentences."""
+        self.encode(passages)
+        return [self._rows[_key(passage)] for passage in passages]
 
 
-_ANALYZERS: dict[str, Analyzer] = {}
+@cache
+def _embedder(model: str, device: str) -> Any:
+    import torch
+
+    from liebig.base.hub import model_folder
+    from liebig.search.embed import Embedder
+
+    torch.set_num_threads(1)
+    if device == "cuda":
+        return Embedder.load(model_folder(model), device, half=False)
+    return Embedder.load(model_folder(model), device, precision="int8")
 
 
-@lru_cache(None)
-def _terms(language: str, text: str) -> list[str]:
-    return _ANALYZERS.setdefault(language, Analyzer(language)).terms(text)
+def _key(passage: Passage) -> bytes:
+    return hashlib.blake2b(f"{passage.title}\0{passage.text}".encode(), digest_size=16).digest()
 
 
-making._words = lru_cache(None)(making._words)  # the same passages are in many cuts
-making.spans = lru_cache(None)(making.spans)
+_terms = lru_cache(200_000)(lambda language, text: _analyzer((language,)).of(language).terms(text))
+making._words = lru_cache(100_000)(making._words)  # the same passages are in many cuts
+making.spans = lru_cache(200_000)(making.spans)
+
+
+@cache
+def _analyzer(codes: tuple[str, ...]) -> Analyzer:
+    return MixedAnalyzer(AUTO, fold=True, languages=tuple(analyzed_as(code) for code in codes))
 
 
 class Words:
-    """BM25 over texts in memory, as `liebig.bm25` computes it."""
+    """BM25 over texts in memory, as `liebig.bm25` computes it for texts of several languages."""
 
-    def __init__(self, texts: Sequence[str], analyzer: Analyzer) -> None:
-        self._analyzer, self._count = analyzer, len(texts)
-        postings: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-        lengths = np.zeros(len(texts))
-        for number, text in enumerate(texts):
-            terms = _terms(analyzer.language, text)
-            lengths[number] = len(terms)
-            for term, times in Counter(terms).items():
-                postings[term][0].append(number)
-                postings[term][1].append(times)
-        norm = K1 * (1 - B + B * lengths / max(lengths.mean(), 1e-9))
-        self._postings = {}
-        for term, (numbers, times) in postings.items():
-            where, tf = np.array(numbers), np.array(times, float)
-            idf = np.log(1 + (len(texts) - len(where) + 0.5) / (len(where) + 0.5))
-            self._postings[term] = where, (idf * tf / (norm[where] + tf)).astype(np.float32)
+    def __init__(self, passages: Sequence[Passage]) -> None:
+        self._analyzer = _analyzer(tuple(sorted({passage.language for passage in passages})))
+        self._count = len(passages)
+        numbers: dict[str, int] = {}
+        terms, owners, times, lengths = [], [], [], np.zeros(len(passages))
+        for number, passage in enumerate(passages):
+            text = f"{passage.title} {passage.text}" if passage.title else passage.text
+            counts = Counter(_terms(passage.language, text))
+            lengths[number] = counts.total()
+            terms += [numbers.setdefault(term, len(numbers)) for term in counts]
+            owners += [number] * len(counts)
+            times += counts.values()
+        order = np.argsort(np.array(terms, np.int64), kind="stable")
+        self._owners, self._times = np.array(owners)[order], np.array(times, np.float32)[order]
+        self._starts = np.searchsorted(np.array(terms)[order], np.arange(len(numbers) + 1))
+        self._numbers = numbers
+        self._norm = (K1 * (1 - B + B * lengths / max(lengths.mean(), 1e-9))).astype(np.float32)
 
     def scores(self, text: str) -> Floats:
         """The score of every passage."""
         total = np.zeros(self._count, np.float32)
-        for term in self._analyzer.terms(text):
-            if term in self._postings:
-                where, added = self._postings[term]
-                total[where] += added
+        for word in self._analyzer.query_words(text):
+            places = [
+                slice(*self._starts[number : number + 2])
+                for term in self._analyzer.variants(word)
+                if (number := self._numbers.get(term)) is not None
+            ]
+            if not places:
+                continue
+            owners = np.concatenate([self._owners[at] for at in places])
+            times = np.concatenate([self._times[at] for at in places])
+            count = min(len(owners), self._count)
+            idf = np.log(1 + (self._count - count + 0.5) / (count + 0.5))
+            np.add.at(total, owners, (idf * times / (self._norm[owners] + times)).astype(np.float32))
         return total
 
 
-def best(scores: Floats, depth: int = FUSION_DEPTH) -> NDArray[np.int64]:
+Found = tuple[NDArray[np.int64], Floats]  # numbers of passages and their scores, the best first
+
+
+def best(scores: Floats, depth: int = FUSION_DEPTH) -> Found:
     """The best passages; of equal ones the first."""
     some = np.argpartition(-scores, depth)[:depth] if len(scores) > depth else np.arange(len(scores))
-    return some[np.lexsort((some, -scores[some]))]
+    some = some[np.lexsort((some, -scores[some]))]
+    return some, scores[some]
 
 
-@dataclass(frozen=True)
 class Index:
     """Passages as a build indexes them: words, vectors, vectors of sentences."""
 
-    ids: list[str]
-    words: Words
-    vectors: Floats
-    sentences: Floats
-    starts: NDArray[np.int64]  # of each passage's sentences
+    def __init__(self, passages: Sequence[Passage], encoded: TextVectors) -> None:
+        self.ids = [passage.id for passage in passages]
+        self.words = Words(passages)
+        rows = encoded.of(passages)
+        self.vectors = np.stack([row.vector for row in rows]).astype(np.float32)
+        self._sentences = np.concatenate([row.sentences for row in rows]).astype(np.float32)
+        self._starts = np.concatenate([[0], np.cumsum([len(row.sentences) for row in rows])])
 
-    @classmethod
-    def of(cls, passages: Sequence[Passage], analyzer: Analyzer, encoded: TextVectors) -> Index:
-        cut = [sentences_of(passage.text) for passage in passages]
-        return cls(
-            [passage.id for passage in passages],
-            Words([f"{p.title} {p.text}" for p in passages], analyzer),
-            encoded([titled(passage) for passage in passages]),
-            encoded([sentence for of_one in cut for sentence in of_one]),
-            np.cumsum([0, *(len(of_one) for of_one in cut[:-1])]),
-        )
+    def by_meaning(self, queries: Floats) -> Iterator[tuple[Found, Found]]:
+        """What vectors and vectors of sentences find for every question."""
+        import torch
 
-    def lists(self, text: str, vector: Floats) -> list[tuple[NDArray[np.int64], Floats]]:
-        """What words, vectors and sentences find: numbers and scores, the best first."""
-        by_words = self.words.scores(text)
-        hits = best(by_words)
-        dense = self.vectors @ vector
-        of_sentences = np.maximum.reduceat(self.sentences @ vector, self.starts)
-        everything = [
-            (hits[by_words[hits] > 0], by_words),
-            (best(dense), dense),
-            (best(of_sentences), of_sentences),
-        ]
-        return [(numbers, scores[numbers]) for numbers, scores in everything]
+        cuda = torch.cuda.is_available()
+        step = max(1, min(AT_ONCE, 60_000_000 // len(self._sentences)))
+        if cuda:
+            vectors, sentences = (torch.from_numpy(x).cuda() for x in (self.vectors, self._sentences))
+            owners = torch.arange(len(self.ids)).repeat_interleave(torch.from_numpy(np.diff(self._starts)))
+            owners = owners.cuda()[:, None]
+        for start in range(0, len(queries), step):
+            some = queries[start : start + step]
+            if cuda:
+                asked = torch.from_numpy(some).cuda().T
+                depth = min(FUSION_DEPTH, len(self.ids))
+                inner = torch.full((len(self.ids), len(some)), -2.0, device="cuda")
+                inner.scatter_reduce_(0, owners.expand(-1, len(some)), sentences @ asked, "amax")
+                tops = [torch.topk(x, depth, dim=0) for x in (vectors @ asked, inner)]
+                parts = [(top.indices.T.cpu().numpy(), top.values.T.cpu().numpy()) for top in tops]
+                for row in range(len(some)):
+                    one, two = ((numbers[row], scores[row]) for numbers, scores in parts)
+                    yield one, two
+            else:
+                dense = some @ self.vectors.T
+                inner = np.maximum.reduceat(some @ self._sentences.T, self._starts[:-1], axis=1)
+                for row in range(len(some)):
+                    yield best(dense[row]), best(inner[row])
+
+    def lists(self, texts: Sequence[str], queries: Floats) -> Iterator[list[Found]]:
+        """What words, vectors and sentences find."""
+        for text, (dense, inner) in zip(texts, self.by_meaning(queries)):
+            numbers, scores = best(self.words.scores(text))
+            yield [(numbers[scores > 0], scores[scores > 0]), dense, inner]
 
 
-def titled(passage: Passage) -> str:
-    """What the encoder reads of a passage."""
-    return f"{passage.title} {passage.text}" if passage.title else passage.text
+WEIGHTS = np.array(list(CANDIDATES.values()))
+DISCOUNT = 1 / np.log2(np.arange(2, TOP + 2))
 
 
-@lru_cache(None)
-def sentences_of(text: str) -> list[str]:
-    """The sentences of a text; a text without any is one."""
-    return [text[a:b] for a, b in spans(text)] or [text]
-
-
-def values(
-    lists: Sequence[tuple[NDArray[np.int64], Floats]], unit: float, gains: dict[int, float]
-) -> NDArray[np.float64]:
+def values(lists: Sequence[Found], unit: float, gains: dict[int, float]) -> NDArray[np.float64]:
     """nDCG@10 of every candidate for one question."""
-    union = np.unique(np.concatenate([numbers for numbers, _ in lists]))
+    # Equal results keep the order of the first system.
+    union = np.array(list(dict.fromkeys(np.concatenate([numbers for numbers, _ in lists]).tolist())))
+    sorter = np.argsort(union)
     parts = np.zeros((6, len(union)))
     for row, (numbers, scores) in enumerate(lists):
         if not len(numbers):
             continue
-        places = np.searchsorted(union, numbers)
+        places = sorter[np.searchsorted(union, numbers, sorter=sorter)]
         low, high = float(scores[-1]), float(scores[0])
         parts[row, places] = (scores - low) / (high - low) if high > low else 1.0
         if row == 0:
@@ -208,14 +323,17 @@ def values(
             parts[3, places] = (scores - floor) / (high - floor) if high > floor else 0.0
         else:
             parts[3 + row, places] = (scores - low) / unit
-    fused = np.array(list(CANDIDATES.values())) @ parts
-    # A list alone has its own order, and nothing that it did not find.
-    order = np.argsort(-fused, axis=1, kind="stable")[:, :CUT]
+    fused = WEIGHTS @ parts
     gain = np.array([gains.get(int(number), 0.0) for number in union])
-    ideal = np.sort(np.array(list(gains.values())))[::-1][:CUT]
-    discount = 1 / np.log2(np.arange(2, CUT + 2))
-    reached = np.take_along_axis(fused, order, 1) > 0
-    return ((gain[order] * reached) @ discount[: order.shape[1]]) / (ideal @ discount[: len(ideal)])
+    ideal = np.sort(np.array(list(gains.values())))[::-1][:TOP]
+    order = np.argsort(-fused, axis=1, kind="stable")[:, :TOP]
+    # A list alone has its own order, and nothing that it did not find.
+    reached = gain[order]
+    for row, (numbers, _) in enumerate(lists[:2]):
+        top = sorter[np.searchsorted(union, numbers[:TOP], sorter=sorter)]
+        reached[row] = 0.0
+        reached[row, : len(top)] = gain[top]
+    return (reached @ DISCOUNT[: reached.shape[1]]) / (ideal @ DISCOUNT[: len(ideal)])  # type: ignore[no-any-return]
 
 
 def own_questions(corpus: Corpus) -> tuple[list[Question], list[Passage]]:
@@ -230,170 +348,229 @@ def own_questions(corpus: Corpus) -> tuple[list[Question], list[Passage]]:
             taken[id].append(question.cut)
     answers = {id for question in questions for id in question.passages}
     pool = draw_pool(corpus, answers, config.pool, config.seed)  # type: ignore[arg-type]
-    return questions, [bare(passage, taken[passage.id]) for passage in pool]
+    counts = Counter(question.kind for question in questions)
+    return [question for question in questions if counts[question.kind] >= LEAST_OF_KIND], [
+        bare(passage, taken[passage.id]) for passage in pool
+    ]
 
 
-def signs(corpus: Corpus, index: Index) -> dict[str, float]:
-    """What a corpus looks like before anything is asked."""
-    draw = np.random.default_rng(0)
-    some = [corpus.texts[i] for i in draw.permutation(len(corpus.texts))[:150]]
-    text = " ".join(titled(passage) for passage in some)
-    parts = words(text)
-    english = stop_words("english")
-    rows = index.vectors[draw.permutation(len(index.vectors))[:400]]
-    cosines = rows @ rows.T
-    np.fill_diagonal(cosines, -1)
-    letters = [c for c in text if c.isalpha()]
-    encoder = _tokenizer()
-    tokens = [encoder.encode(titled(passage), add_special_tokens=False) for passage in some]
-    pieces = sum(len(one.ids) for one in tokens)
+VOCABULARY = 4_000  # words of a corpus that may take the place of others
+
+
+def tried_questions(
+    corpus: Corpus, own: Sequence[Question], encoded: TextVectors, seed: int = 0
+) -> list[Question]:
+    """Kinds that a build does not ask: forms of the sentences that are cut, with fewer words of the text in them."""
+    cut = [question for question in own if question.cut]
+    having = Counter(word for passage in corpus.texts for word in set(making._words(passage.text)))
+    stops = _analyzer(tuple(sorted({passage.language for passage in corpus.texts})))
+    known = [word for word, count in having.most_common(VOCABULARY) if count > 1 and not stops.is_stop(word)]
+    rows = encoded.words(known) if known else np.zeros((0, 1), np.float32)
+    places = {word: number for number, word in enumerate(known)}
+    made = []
+    for question in cut:
+        draw = np.random.default_rng(making._place(seed, question.cut))
+        parts = making._pieces(question.cut)
+        plain = [part.strip(".,;:()\"'?!").lower() for part in parts]
+        space = " " if " " in question.cut else ""
+        telling = [n for n, word in enumerate(plain) if word in having and not stops.is_stop(word)]
+        if len(telling) < 4:
+            continue
+        rare = set(sorted(telling, key=lambda n: having[plain[n]])[: max(1, len(telling) // 3)])
+
+        def ask(kind: str, words: Sequence[str], question: Question = question, space: str = space) -> None:
+            made.append(Question(space.join(words), question.passages, kind, question.cut))
+
+        ask("vague", [part for n, part in enumerate(parts) if n not in rare])
+        first = int(draw.integers(0, max(1, len(telling) - 3)))
+        ask("short", [plain[n] for n in telling[first : first + int(draw.integers(2, 6))]])
+        if space and all(passage.language == "en" for passage in corpus.texts[:1]):
+            count = int(draw.integers(3, 9))
+            begin = int(draw.integers(0, max(1, len(parts) - count)))
+            opener = OPENERS["english"][int(draw.integers(len(OPENERS["english"])))]
+            ask("asked", [opener, *parts[begin : begin + count]])
+        swapped = list(plain)
+        for n in draw.permutation([n for n in telling if plain[n] in places])[: (len(telling) + 1) // 2]:
+            near = np.argsort(-(rows @ rows[places[plain[n]]]))[:8]
+            others = [known[i] for i in near if known[i][:4] != plain[n][:4]]
+            if others:
+                swapped[n] = others[0]
+        if swapped != plain:
+            ask("neighbours", swapped)
+    counts = Counter(question.kind for question in made)
+    return [
+        question
+        for kind in counts
+        for question in [one for one in made if one.kind == kind][:100]
+        if counts[kind] >= LEAST_OF_KIND
+    ]
+
+
+def measured(corpus: Corpus, encoded: TextVectors) -> dict[str, Any]:
+    """Values of every question, their kinds, and the signs of one corpus."""
+    own, pool = own_questions(corpus)
+    built = {question.kind for question in own}  # what the score scale is measured by
+    own = [*own, *tried_questions(corpus, own, encoded)]
+    draw = np.random.default_rng(len(corpus.asked))
+    asked = [corpus.asked[i] for i in draw.permutation(len(corpus.asked))[:ASKED]]
+    whole, bare_pool = Index(corpus.texts, encoded), Index(pool, encoded)
+    texts, kinds = [question.text for question in own], [question.kind for question in own]
+    vectors = encoded.questions([*texts, *(question.text for question in asked)])
+    gaps: dict[str, list[float]] = defaultdict(list)
+    for kind, (dense, _) in zip(kinds, whole.by_meaning(vectors[: len(own)])):
+        if kind in built:
+            gaps[kind].append(SPREAD_TIMES * float(dense[1][0] - dense[1][:SPREAD_RANK][-1]))
+    unit = float(np.mean([np.median(of_kind) for of_kind in gaps.values()])) if gaps else 1.0
+    rows = []
+    places = {id: number for number, id in enumerate(bare_pool.ids)}
+    for question, lists in zip(own, bare_pool.lists(texts, vectors[: len(own)])):
+        rows.append(values(lists, unit, {places[id]: 1.0 for id in question.passages}))
+    places = {id: number for number, id in enumerate(whole.ids)}
+    for person, lists in zip(asked, whole.lists([one.text for one in asked], vectors[len(own) :])):
+        gains = {places[id]: float(grade) for id, grade in person.grades.items() if grade > 0}
+        rows.append(values(lists, unit, gains))
+    seen = signs(corpus, encoded) | {"passages": float(np.log10(len(corpus.texts))), "unit": unit}
     return {
-        "passages": np.log10(len(corpus.texts)),
-        "characters": np.log10(np.mean([len(passage.text) for passage in some])),
-        "sentences": float(np.mean([len(sentences_of(passage.text)) for passage in some])),
-        "titles": float(np.mean([bool(passage.title) for passage in some])),
-        "stops": sum(word in english for word in parts) / max(1, len(parts)),
-        "unspaced": sum(HAS_UNSPACED.match(c) is not None for c in letters) / max(1, len(letters)),
-        "ascii": sum(c.isascii() for c in letters) / max(1, len(letters)),
-        "symbols": sum(c in "(){}[]_=<>" for c in text) / max(1, len(text)),
-        "fragments": pieces / max(1, sum(len(passage.text.split()) for passage in some)),
-        "pieces": sum(token.startswith("##") for one in tokens for token in one.tokens) / max(1, pieces),
-        "unknown": sum(token == "[UNK]" for one in tokens for token in one.tokens) / max(1, pieces),
-        "letters": sum(len(letter) for letter in [letters]) / max(1, pieces),
-        "cosine": float(np.mean(cosines[cosines > -1])),
-        "nearest": float(np.mean(cosines.max(1))),
+        "values": np.array(rows, np.float16),
+        "kinds": np.array([*kinds, *["people"] * len(asked)]),
+        "about": json.dumps({"name": corpus.name, "sources": corpus.sources, "signs": seen}),
+        "names": np.array(list(CANDIDATES)),
     }
 
 
-def _tokenizer():  # type: ignore[no-untyped-def]
-    from tokenizers import Tokenizer
-
-    return Tokenizer.from_file(str(encoders.folder() / "tokenizer.json"))
-
-
-def measured(corpus: Corpus, own: Sequence[Question], pool: Sequence[Passage]) -> list[list[object]]:
-    """The lines of one corpus."""
-    analyzer = Analyzer(corpus.language)
-    whole, bare_pool = (Index.of(some, analyzer, _ENCODED) for some in (corpus.texts, pool))
-    gaps = defaultdict(list)
-    for question, vector in zip(own, _ENCODED([question.text for question in own])):
-        top = np.sort(np.partition(whole.vectors @ vector, -SPREAD_RANK)[-SPREAD_RANK:])
-        gaps[question.kind].append(SPREAD_TIMES * (top[-1] - top[0]))
-    standing = [float(np.median(of_kind)) for kind, of_kind in gaps.items() if len(of_kind) >= 10]
-    unit = float(np.mean(standing)) if standing else 1.0
-    by_kind: dict[str, list[NDArray[np.float64]]] = defaultdict(list)
-    places = {id: number for number, id in enumerate(bare_pool.ids)}
-    for question, vector in zip(own, _ENCODED([question.text for question in own])):
-        gains = {places[id]: 1.0 for id in question.passages}
-        by_kind[question.kind].append(values(bare_pool.lists(question.text, vector), unit, gains))
-    places = {id: number for number, id in enumerate(whole.ids)}
-    draw = np.random.default_rng(len(corpus.asked))
-    asked = [corpus.asked[i] for i in draw.permutation(len(corpus.asked))[:ASKED]]
-    people = np.array([
-        values(whole.lists(question.text, vector), unit, {places[id]: g for id, g in question.grades.items() if g > 0})
-        for question, vector in zip(asked, _ENCODED([question.text for question in asked]))
-    ])  # fmt: skip
-    head: list[object] = [corpus.name, "+".join(corpus.sources)]
-    lines = [
-        [*head, kind, *numbers(np.array(of_kind))] for kind, of_kind in by_kind.items() if len(of_kind) >= 10
-    ]
-    lines.append([*head, "people", *numbers(people)])
-    for kind, each in (
-        ("scatter-own", [np.array(of_kind) for of_kind in by_kind.values()]),
-        ("scatter", [people]),
-    ):
-        lines += [[*head, kind, sum(map(len, each)), *scatter(each)]] if each else []
-    for number in range(DRAWS):
-        order = draw.permutation(len(people))
-        some = min(SOME, len(people) // 2)
-        lines.append([*head, f"some-{number}", *numbers(people[order[:some]])])
-        lines.append([*head, f"rest-{number}", *numbers(people[order[some:]])])
-    seen = signs(corpus, whole)
-    lines.append(
-        [*head, "signs", len(corpus.texts), *(f"{name}={value:.4g}" for name, value in seen.items())]
-    )
-    return lines
+def signs(corpus: Corpus, encoded: TextVectors) -> dict[str, float]:
+    """What a corpus looks like before anything is asked, and how alike its vectors are."""
+    some = [corpus.texts[i] for i in np.random.default_rng(0).permutation(len(corpus.texts))[:300]]
+    seen: CorpusSigns = signs_of_texts(some, encoded._embedder.reader.tokenizer)
+    rows = np.stack([row.vector for row in encoded.of(some)]).astype(np.float32)
+    cosines = rows @ rows.T
+    np.fill_diagonal(cosines, -1)
+    text = " ".join(passage.text for passage in some)
+    return {
+        **seen.of_rule, "unread": seen.unread, "sentences": seen.sentences,
+        "ascii": sum(map(str.isascii, text)) / len(text),
+        "symbols": sum(c in "(){}[]_=<>" for c in text) / len(text),
+        "cosine": float(cosines[cosines > -1].mean()), "nearest": float(cosines.max(1).mean()),
+    }  # fmt: skip
 
 
-def numbers(rows: NDArray[np.float64]) -> list[object]:
-    """Count, value of the baseline, then difference and standard error of every other candidate."""
-    base = list(CANDIDATES).index(BASE)
-    differences = np.delete(rows - rows[:, [base]], base, axis=1)
-    errors = differences.std(0, ddof=1) / np.sqrt(len(rows))
-    pairs = [round(1e5 * float(x)) for pair in zip(differences.mean(0), errors) for x in pair]
-    return [len(rows), round(1e5 * float(rows[:, base].mean())), *pairs]
+def _corpora(name: str, encoded: TextVectors) -> Iterator[Corpus]:
+    """The corpora of a source, or of two sources (`a+b` mixed, `a<b` among)."""
+    if "+" in name or "<" in name:
+        a, b = map(_source, name.replace("<", "+").split("+"))
+        seed = PAIRS.index((a.name, b.name)) if "+" in name else AMONG.index((a.name, b.name))
+        yield from mixed(a, b, seed) if "+" in name else among(a, b, seed)
+        return
+    corpus, topics = _source(name), None
+    if len(corpus.texts) >= 600:
+        topics = topics_of(np.stack([row.vector for row in encoded.of(corpus.texts)]).astype(np.float32))
+    yield from cuts(corpus, topics, len(name))
 
 
-def scatter(groups: Sequence[NDArray[np.float64]]) -> list[object]:
-    """The covariance of the candidates' differences from question to question: its upper triangle, row by row."""
-    base = list(CANDIDATES).index(BASE)
-    centred = [np.delete(rows - rows[:, [base]], base, axis=1) for rows in groups]
-    centred = [rows - rows.mean(0) for rows in centred]
-    matrix = sum(rows.T @ rows for rows in centred) / sum(len(rows) - 1 for rows in centred)
-    return [round(1e5 * float(x)) for x in matrix[np.triu_indices(len(matrix))]]
+_STATE: dict[str, Any] = {}
 
 
-_ENCODED: TextVectors
+def _started(options: dict[str, Any]) -> None:
+    """In a new process."""
+    _STATE.update(options)
+    _STATE["encoded"] = TextVectors(options["vectors"], options["model"], options["device"])
 
 
-def measure(corpora: Iterable[Corpus], writer: Any) -> None:
-    """Write the lines of corpora, as far as people ask enough about them."""
-    for corpus in corpora:
-        if len(corpus.asked) < FEWEST or len(corpus.texts) < 100:
+def _read(name: str) -> tuple[str, int]:
+    """Read a source once, into a file."""
+    path = _STATE["corpora"] / f"{name}.source"
+    if not path.is_file():
+        path.write_bytes(pickle.dumps(source(_STATE["data"], name, _STATE["most"])))
+    return name, len(_source(name).texts)
+
+
+def _source(name: str) -> Corpus:
+    return pickle.loads((_STATE["corpora"] / f"{name}.source").read_bytes())  # type: ignore[no-any-return]
+
+
+def _keep(name: str, start: int) -> str:
+    _STATE["encoded"].keep(f"{name}~{start}", _source(name).texts[start : start + AT_A_TIME])
+    return f"{name} {start}"
+
+
+def _prepared(name: str) -> list[Path]:
+    """The corpora of a source as files, one for each process that measures one."""
+    _STATE["encoded"].load([name])
+    paths = []
+    for corpus in _corpora(name, _STATE["encoded"]):
+        if len(corpus.asked) < FEWEST or len(corpus.texts) < FEWEST_PASSAGES:
             continue
-        own, pool = own_questions(corpus)
-        for texts in (
-            (titled(passage) for passage in corpus.texts),
-            (s for passage in (*corpus.texts, *pool) for s in sentences_of(passage.text)),
-            (titled(passage) for passage in pool),
-            (question.text for question in (*corpus.asked, *own)),
-        ):
-            _ENCODED.encode(texts)
-        writer.writerows(measured(corpus, own, pool))
-        print(time.strftime("%H:%M:%S"), corpus.name, len(_ENCODED._rows), flush=True)
+        path = _STATE["corpora"] / f"{corpus.name.replace('/', '~')}.pickle"
+        path.write_bytes(pickle.dumps(corpus))
+        paths.append(path)
+    return paths
 
 
-def arguments(about: str) -> argparse.Namespace:
-    """Of the command line."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+def _measured(path: Path) -> str:
+    out = _STATE["out"] / f"{path.stem}.npz"
+    if out.is_file():
+        return f"{path.stem} is there"
+    began = time.perf_counter()
+    corpus: Corpus = pickle.loads(path.read_bytes())
+    encoded: TextVectors = _STATE["encoded"]
+    encoded.load(corpus.sources)
+    result = measured(corpus, encoded)
+    with out.with_suffix(".partial").open("wb") as file:
+        np.savez_compressed(file, **result)
+    out.with_suffix(".partial").rename(out)
+    return f"{corpus.name} {len(corpus.texts)} {len(result['kinds'])} {time.perf_counter() - began:.1f} s"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", default=encoders.PREFIX + encoders.DEFAULT)
     parser.add_argument("--sources", nargs="*", default=SOURCES)
-    parser.add_argument("--mixed", action="store_true", help="only mixtures of two sources")
-    return parser.parse_args()
+    parser.add_argument("--most", type=int, help="passages of a source [default: as corpora.py says]")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--work", type=Path, help="where vectors and corpora lie meanwhile [default: OUT]")
+    given = parser.parse_args()
+    import torch
 
+    work = given.work or given.out
+    for folder in (given.out, work / "corpora", work / "vectors"):
+        folder.mkdir(parents=True, exist_ok=True)
+    options = {
+        "data": given.data, "out": given.out, "most": given.most, "model": given.model,
+        "vectors": work / "vectors", "corpora": work / "corpora",
+        "device": "cuda" if torch.cuda.is_available() else "cpu",
+    }  # fmt: skip
 
-def corpora_of(given: argparse.Namespace) -> Iterator[tuple[str, Iterable[Corpus]]]:
-    """Every source with its cuts, or the mixtures."""
-    if given.mixed:
-        pairs = [(a, b) for a, b in MIXED if a in given.sources and b in given.sources]
-        for number, (a, b) in enumerate(pairs):
-            yield f"{a}+{b}", mixed(source(given.data / a, a), source(given.data / b, b), number)
-        return
-    for name in given.sources:
-        corpus = source(given.data / name, name)
-        _ENCODED.encode(titled(passage) for passage in corpus.texts)
-        yield name, cuts(corpus, _ENCODED([titled(passage) for passage in corpus.texts]), len(name))
+    def say(text: str) -> None:
+        print(time.strftime("%H:%M:%S"), text, flush=True)
 
-
-def main() -> None:
-    global _ENCODED
-    given = arguments(__doc__ or "")
-    _ENCODED = TextVectors(given.out / "vectors", given.model)
-    others = [name for name in CANDIDATES if name != BASE]
-    columns = [f"{name}{error}" for name in others for error in ("", "±")]
-    for name, corpora in corpora_of(given):
-        path = given.out / f"measured-{name}.csv"
-        if path.is_file():
-            continue
-        partial = path.with_suffix(".partial")
-        with partial.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["corpus", "sources", "kind", "questions", BASE, *columns])
-            measure(corpora, writer)
-        partial.rename(path)
-        print(time.strftime("%H:%M:%S"), name, flush=True)
+    pool = ProcessPoolExecutor(given.processes, get_context("spawn"), _started, (options,))
+    with pool:
+        done = {path.name for path in (work / "vectors").glob("*~*")}
+        parts = []
+        for name, count in pool.map(_read, given.sources):
+            starts = [start for start in range(0, count, AT_A_TIME) if f"{name}~{start}" not in done]
+            parts += [pool.submit(_keep, name, start) for start in starts]
+            say(f"{name}: {count} passages")
+        for part in parts:
+            part.result()
+        say("passages are encoded")
+        there = set(given.sources)
+        names = [
+            *given.sources,
+            *(f"{a}+{b}" for a, b in PAIRS if {a, b} <= there),
+            *(f"{a}<{b}" for a, b in AMONG if {a, b} <= there),
+        ]
+        waiting = [pool.submit(_prepared, name) for name in names]
+        tasks = [(path.stat().st_size, path) for one in waiting for path in one.result()]
+        say(f"{len(tasks)} corpora are drawn")
+        # The largest first, so that no process is left with one at the end.
+        order = [path for _, path in sorted(tasks, key=lambda task: -task[0])]
+        for number, line in enumerate(as_completed([pool.submit(_measured, path) for path in order]), 1):
+            say(f"{number}/{len(tasks)} {line.result()}")
 
 
 if __name__ == "__main__":

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from liebig.base.records import Passage
 from liebig.bm25.analysis import HAS_UNSPACED
 from liebig.collection import Collection
 from liebig.collection.lookup import hash64
 from liebig.model.folder import text_reader
 from liebig.text.sentences import spans
+from liebig.text.tokenizer import Tokenizer
 
 SAMPLE = 300  # passages looked at
 UNREADABLE = 0.7  # share of unread pieces above which an encoder is not used
@@ -57,8 +60,12 @@ class CorpusSigns:
 def signs_of(collection: Path, model: Path) -> CorpusSigns:
     """The signs of passages that are drawn by hash."""
     drawn = heapq.nsmallest(SAMPLE, Collection(collection).passages(), key=lambda passage: hash64(passage.id))
+    return signs_of_texts(drawn, text_reader(model).tokenizer)
+
+
+def signs_of_texts(drawn: Sequence[Passage], tokenizer: Tokenizer) -> CorpusSigns:
+    """The signs of some passages."""
     texts = [passage.text for passage in drawn]
-    tokenizer = text_reader(model).tokenizer
     ids = tokenizer.encode_packed(texts).values
     distinct, counts = np.unique(ids, return_counts=True)
     special = tokenizer.special
