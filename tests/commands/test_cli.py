@@ -211,7 +211,7 @@ MISTAKES = [  # the words, and what is said
     (["build"], "no source is named, and there is no liebig.toml here."),
     (["build", "nowhere", "--out", "out"], "nowhere: there is no such file or folder."),
     (["build", ".", "--questions", "nowhere", "--out", "out"], "nowhere: there is no such file or folder."),
-    (["search", "nowhere"], "there is no index, or no question."),
+    (["search", "nowhere"], "nowhere: the folder is not a retriever: it has no retriever.json."),
     (["search", "--bogus"], "No such option: --bogus"),
     (["encode", "."], "there is no folder to write. To fix it: add --out DIR."),
     (["encode", "nowhere", "--out", "out"], "nowhere: there is no such file or folder."),

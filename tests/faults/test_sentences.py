@@ -122,12 +122,15 @@ def test_text_cannot_steer_the_terminal(capsys):
 
 
 def test_a_search_prints_no_terminal_escapes():
-    from liebig.base.records import Passage
     from liebig.bm25.analysis import Analyzer
-    from liebig.commands.search import hit
+    from liebig.commands.search import document_cell
+    from liebig.search.answer import Result, by_document
 
-    passage = Passage("id\x1b[1m", "a comet\x1b]0;gotcha\x07 passes", "title\x1b[2J")
-    assert "\x1b" not in hit(1, passage, 0.5, "", "comet", Analyzer()).plain
+    hit = Result(
+        id="id\x1b[1m", rank=1, score=0.5, title="title\x1b[2J", text="a comet\x1b]0;gotcha\x07 passes", doc="d\x1b",
+        metadata={"path": "p\x1b", "line": "1"}, ranks={},
+    )  # fmt: skip
+    assert "\x1b" not in document_cell(by_document([hit])[0], "comet", Analyzer()).plain
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,10 @@
 """Systems, folding, fusion, snippets and runs: made by hand, and held against what they should be."""
 
-import io
 import json
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from liebig.base import workspace
@@ -15,14 +13,12 @@ from liebig.base.records import Query
 from liebig.bm25.analysis import Analyzer
 from liebig.cli import make_app
 from liebig.collection import Collection
-from liebig.commands.search import ask_indexes
 from liebig.search import systems
 from liebig.search.explain import snippet
 from liebig.search.systems import (
     Folded,
     Hits,
     Hybrid,
-    QueryEncoder,
     System,
     fold,
     open_system,
@@ -290,54 +286,6 @@ def test_snippets_work_without_spaces_and_without_matches():
     assert text_of(snippet("東京は首都です", "首都", Analyzer("none"))) == "東京は[首都]です"
     assert text_of(snippet("nothing here", "wing", Analyzer())) == "nothing here"
     assert snippet("", "wing", Analyzer()) == []
-
-
-def test_the_terminal_shows_both_systems_side_by_side(bm25):
-    out = io.StringIO()
-    ask_indexes([bm25, bm25], k=2, console=Console(file=out, width=160))("shock wave")
-    shown = out.getvalue()
-    assert shown.count("Shock") == 2
-    assert "blunt body" in shown
-    assert "other 1" in shown
-
-
-def test_the_terminal_says_when_nothing_is_found(bm25):
-    out = io.StringIO()
-    ask_indexes([bm25], console=Console(file=out, width=100))("zebra")
-    assert "Nothing was found for the terms zebra" in out.getvalue()
-
-
-def test_a_question_is_shown_as_it_was_asked_and_an_empty_one_is_refused(bm25):
-    out = io.StringIO()
-    ask_indexes([bm25], k=10**9, console=Console(file=out, width=100))("shock list[int] [/wave]")
-    assert "shock list[int] [/wave]" in out.getvalue()
-    assert "blunt body" in out.getvalue()
-    with pytest.raises(RecipeError, match="the question is empty"):
-        ask_indexes([bm25])(" ")
-
-
-def test_the_terminal_says_how_texts_are_shown_where_it_has_none(tmp_path, dense, monkeypatch):
-    monkeypatch.setattr(
-        QueryEncoder, "__call__", lambda self, queries: np.ones((len(queries), 2), np.float32)
-    )
-    out = io.StringIO()
-    ask_indexes([dense[0]], k=1, console=Console(file=out, width=100))("shock")
-    assert "--texts COLLECTION" in out.getvalue()
-    empty = vectors_of(tmp_path / "none", [], np.zeros((0, 2)))
-    ask_indexes([empty], console=Console(file=out, width=100))("the of")
-    assert "the index is empty" in out.getvalue()
-
-
-def test_the_terminal_shows_a_passage_in_the_place_of_its_pieces(tmp_path, collection, monkeypatch):
-    monkeypatch.setattr(
-        QueryEncoder, "__call__", lambda self, queries: np.ones((len(queries), 2), np.float32)
-    )
-    names = ["p0#0", "p0#1", "p2#0"]
-    pieces = vectors_of(tmp_path / "pieces", names, [[1, 0], [2, 0], [0, 1]], {"pieces": True})
-    out = io.StringIO()
-    ask_indexes([pieces], k=3, texts=collection, console=Console(file=out, width=100))("shock")
-    assert out.getvalue().count("laminar flow") == 1
-    assert "2.000  p0\n" in "\n".join(line.strip(" │") for line in out.getvalue().splitlines()) + "\n"
 
 
 def test_a_device_that_is_not_there_is_a_recipe_error(tmp_path, collection, dense):

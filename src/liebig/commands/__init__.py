@@ -38,7 +38,7 @@ OWN = {
     "Start here": {
         "demo": "Build and evaluate a search engine for the documentation of your own Python.",
         "build": "Build a retriever from documents without labels, and check what works best.",
-        "search": "Ask a retriever or an index a question in the terminal.",
+        "search": "Ask a retriever a question in the terminal.",
         "ask": "Answer a question from the documents with a language model, which cites them.",
         "serve": "Serve a retriever over HTTP, with a search page.",
         "mcp": "Let an assistant search a retriever: an MCP server over standard input and output.",
