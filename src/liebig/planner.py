@@ -336,7 +336,6 @@ SHORT = {
     "init",
     "passages",
     "index",
-    "fuse",
     "convert",
     "import",
     "average",

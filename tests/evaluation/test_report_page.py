@@ -66,7 +66,6 @@ def test_every_section_is_there(html: str) -> None:
         "Results",
         "Significance tests",
         "Wins and losses",
-        "Generated queries",
         "Analyses",
     ]
     for title in [*titles, "Commands", "Versions and hashes"]:
@@ -110,13 +109,6 @@ def test_systems_on_one_task_are_tested_against_each_other(html: str) -> None:
 def test_words_of_the_query_are_marked(html: str) -> None:
     assert "<mark>Barley</mark> grows." in html
     assert "nothing found" in html
-
-
-def test_generated_queries_stand_beside_their_passages_with_the_labels_behind_them(html: str) -> None:
-    section = html[html.index('id="queries"') : html.index('id="analysis"')]
-    assert "squad, train: 9 pairs" in section
-    assert '<td class="n">0.625</td>' in section
-    assert "<li>what grows</li>" in section
 
 
 def test_plots_are_inline_and_saved_as_files(report: Path, html: str) -> None:

@@ -60,7 +60,7 @@ READERS: dict[str, dict[str, object]] = {
         "limit": 2,
         "count": 1,
     },
-    "queries": {"kind": "queries inspect", "folders": ["@queries"], "passages": 5},
+    "queries": {"kind": "bm25", "collection": "@queries"},
     "reranker": {
         "kind": "rerank score",
         "models": ["@reranker/model"],
@@ -80,7 +80,7 @@ READERS: dict[str, dict[str, object]] = {
         }
         for name in ("exact", "faiss", "milvus")
     },
-    "fused": {"kind": "convert", "source": "@fused/run.trec", "to": "tevatron-run"},
+    "dense-run": {"kind": "convert", "source": "@dense-run/dense.trec", "to": "tevatron-run"},
     "evaluation": {"kind": "report", "folders": ["@evaluation"], "samples": 100},
     "comparison": {"kind": "report", "folders": ["@comparison"], "samples": 100},
 }

@@ -17,7 +17,6 @@ from liebig.queries.consistency import clean
 from liebig.queries.decoding import Engine
 from liebig.stages import STAGES
 from liebig.stages.queries_generate import QueriesGenerateConfig
-from liebig.stages.queries_inspect import QueriesInspectConfig
 from liebig.train.distributed import World
 from tests.worlds.processes import together
 from tests.worlds.queries import question
@@ -206,24 +205,6 @@ def test_generated_queries_reach_bm25_as_doc2query(collection, tmp_path):
     pipeline.run_stage(stage, recipes.load(stage.config, None, [], told), tmp_path / "bm25")
     index = BM25.open(tmp_path / "bm25")
     assert index.id(int(index.search(["zebra"], 1).numbers[0, 0])) == "p5"
-
-
-def test_inspection_shows_folders_side_by_side_and_counts(collection, bm25, tmp_path):
-    queries = {f"p{i}": [question(i), "an <old> thing"] for i in range(20)}
-    made = run(
-        recipe(collection, {"kind": "file", "path": str(written(tmp_path, queries))}), tmp_path / "made"
-    )
-    stage = STAGES["queries inspect"]
-    told = {"folders": [str(made), str(collection)], "bm25": str(bm25), "examples": 3}
-    pipeline.run_stage(stage, recipes.load(QueriesInspectConfig, None, [], told), tmp_path / "out")
-    ours, labels = json.loads((tmp_path / "out" / "queries.json").read_text())["rows"]
-    assert (labels["queries"], labels["found"]["found@5"], labels["labels"]) == (20, 1.0, "these are labels")
-    assert ours["queries"] == 40
-    assert ours["repeated"] == pytest.approx(19 / 40)
-    assert ours["overlap"] == pytest.approx(
-        (1 + 1 / 2) / 2, abs=0.26
-    )  # "old" stands in three passages of four
-    assert "an <old> thing" in (tmp_path / "out" / "examples.md").read_text()
 
 
 def test_methods_that_cannot_give_so_many_queries_are_refused(collection, t5):

@@ -26,7 +26,6 @@ def make_world(root: Path) -> Path:
     make_stage(root / "bm25", "evaluate", {}, values=easy * 0.5, system="BM25")
     make_stage(root / "dense", "evaluate", {}, values=easy * 0.5 + 0.3, system=NASTY)
     make_stage(root / "errors", "errors", {"errors.json": errors()})
-    make_stage(root / "inspected", "queries inspect", {"queries.json": queries()})
     make_stage(root / "attention", "attention", {}, plot=True)
     make_stage(root / "space", "space", {"space.json": {"passages": 50, "models": {"a": {"isotropy": 0.5}}}})
     return root
@@ -39,13 +38,6 @@ def summary() -> dict[str, Any]:
         "lengths": {"passages": {"total": 90_000, "median": 260.0, "longest": 900}},
         "warnings": [{"sentence": "2 passages without any text"}],
     }
-
-
-def queries() -> dict[str, Any]:
-    counts = {"passages": 1, "queries": 2, "words": 6.5, "overlap": 0.75, "repeated": 0.0}
-    row = {"name": "written", "labels": "squad, train: 9 pairs", **counts, "found": {"found@20": 0.625}}
-    passage = {"id": "p", "text": f"Barley grows. {NASTY}", "title": "Barley", "doc": ""}
-    return {"rows": [row], "examples": [{"passage": passage, "queries": [["what grows", NASTY]]}]}
 
 
 def errors() -> dict[str, Any]:

@@ -71,7 +71,7 @@ BUILT_IN = tuple(
 METAVARS = {"str": "TEXT", "int": "INTEGER", "float": "FLOAT", "Path": "PATH"}  # the help's words for types
 GROUPS = {
     "analyse": "Look into models, vectors and results.",
-    "queries": "Train query generators, generate queries and inspect them.",
+    "queries": "Train query generators and generate queries.",
     "rerank": "Train cross-encoders and score with them.",
 }
 

@@ -37,7 +37,6 @@ from liebig.evaluation.verdicts import (
 )
 
 FOREIGN = re.compile(r"<script|<image|<foreignObject|\son\w+=|href=\"(?!#)", re.IGNORECASE)
-INSPECT = "queries inspect"
 TELLING = 3  # wins and losses shown at the top
 CAPTIONS = {
     "attention": "Entropy of the attention from CLS by layer, averaged over heads and texts. Higher is broader; "
@@ -95,7 +94,6 @@ class Page:
     tables: Sequence[TaskTable]
     matrices: Sequence[Matrix]
     errors: Sequence[Errors]
-    queries: Sequence[tuple[str, Mapping[str, Any]]]
     plots: Sequence[Plot]
     spaces: Sequence[tuple[str, Mapping[str, Any]]]
 
@@ -135,7 +133,6 @@ def assemble(
         tables=tables,
         matrices=matrices,
         errors=[_errors(name, tree) for name, tree in _json(stages, "errors.json")],
-        queries=_json([stage for stage in stages if stage.manifest.kind == INSPECT], "queries.json"),
         plots=[plot for stage in stages for plot in _stored_plots(stage)],
         spaces=_json(stages, "space.json"),
     )

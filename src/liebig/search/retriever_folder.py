@@ -164,8 +164,6 @@ def is_retriever(path: Path) -> bool:
 
 def is_small(folder: Path) -> bool:
     """Whether a search by numpy alone takes less than importing what makes it fast."""
-    if not is_retriever(folder):
-        return False  # who opens it says so
     description = read(folder)
     parts = (description.bm25, description.index, description.sentences)
     files = (file for part in parts if part is not None for file in (folder / part).rglob("*.npy"))

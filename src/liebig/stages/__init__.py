@@ -37,7 +37,6 @@ BUILT_IN = {
         "import": "Convert a published Condenser, coCondenser or Contriever checkpoint into a model folder.",
         "queries train": "Train a query generator on passages and their queries.",
         "queries generate": "Generate queries for every passage, with a generator, an API server, or from a file.",
-        "queries inspect": "Show generated queries beside their passages, with statistics.",
         "rerank train": "Train a cross-encoder on groups of one positive and several negatives.",
         "rerank score": "Rerank a run, or write soft labels of training groups, with one or more cross-encoders.",
         "mine": "Mine hard negatives from runs, and count what was dropped and why.",
@@ -48,7 +47,6 @@ BUILT_IN = {
         "onnx": "Export a model for ONNX Runtime, in fp32 or int8.",
         "index": "Index vectors: exact by default, FAISS or Milvus for what exceeds one machine's memory.",
         "retrieve": "Search all queries of a collection with a retriever, BM25, vectors or both, and write TREC runs.",
-        "fuse": "Fuse several runs of the same queries into one, by ranks or by scores.",
     },
     "Evaluate": {
         "evaluate": "Evaluate a run or a model on a collection, with confidence intervals, beside the papers' figures.",
