@@ -84,7 +84,7 @@ def test_a_hybrid_run_has_the_runs_of_its_parts_beside_it(folder, retriever, que
 
 
 def test_the_documents_of_a_retriever_are_folded(folder, retriever, queries, tmp_path):
-    out = retrieved(tmp_path / "run", collection=queries, retriever=folder, system="dense", fold="max")
+    out = retrieved(tmp_path / "run", collection=queries, retriever=folder, system="dense", fold=True)
     best = retriever.search(QUESTION, 9, "dense")
     assert [id for id, _ in run_of(out / "dense.trec")] == list(dict.fromkeys(r.doc for r in best))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import threading
@@ -14,7 +13,6 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-TOKEN = "hf_secret"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -25,7 +23,7 @@ class FakeHub:
     """
 
     def __init__(self, models: Path) -> None:
-        self.models, self.requests, self.private = models, list[str](), False
+        self.models, self.requests = models, list[str]()
         hub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -34,13 +32,6 @@ class FakeHub:
 
             def do_GET(self) -> None:
                 self._answer(body=True)
-
-            def do_POST(self) -> None:
-                data = self.rfile.read(int(self.headers["Content-Length"]))
-                if self.headers.get("Authorization") != f"Bearer {TOKEN}":
-                    self._send(401, b"{}", {})
-                else:
-                    self._send(200, json.dumps(hub.take(self._path(), data)).encode(), {})
 
             def _path(self) -> str:
                 path = unquote(urlsplit(self.path).path)
@@ -68,33 +59,6 @@ class FakeHub:
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self.server.server_address[1]}"
-
-    def take(self, path: str, data: bytes) -> dict[str, object]:
-        """Make a model, and write the files of a commit; the answer, as the hub's own."""
-        if path == "/api/repos/create":
-            asked = json.loads(data)
-            name = f"{asked['organization']}/{asked['name']}"
-            (self.models / name).mkdir(parents=True, exist_ok=True)
-            self.private = asked.get("private") or asked.get("visibility") == "private"
-            return {"url": f"{self.address}/{name}", "name": name}
-        if path == "/api/validate-yaml":
-            return {"errors": [], "warnings": []}
-        _, _, _, org, name, verb, _ = path.split("/")
-        if verb == "preupload":
-            files = json.loads(data)["files"]
-            return {
-                "files": [{"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in files]
-            }
-        for line in map(json.loads, data.splitlines()):
-            if line["key"] == "file":
-                target = self.models / org / name / line["value"]["path"]
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(base64.b64decode(line["value"]["content"]))
-        return {
-            "commitUrl": f"{self.address}/{org}/{name}/commit/{COMMIT}",
-            "commitOid": COMMIT,
-            "success": True,
-        }
 
     def answer(self, path: str) -> tuple[int, bytes, dict[str, str]]:
         """Status, content and headers, as the hub's own."""

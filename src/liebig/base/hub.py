@@ -2,8 +2,8 @@
 
 `model_folder` is the only place that decides it, for every command and the library. A folder that exists always wins.
 From the hub come weights as safetensors, tokenizer and settings, never code or pickled weights; they stay in the hub's
-own cache, which is used when the hub cannot be reached. Cost: one request for a model that is in the cache. `push`
-uploads a model folder; data sets are fetched as Parquet files (`formats/hub_dataset.py`).
+own cache, which is used when the hub cannot be reached. Cost: one request for a model that is in the cache. Data sets
+are fetched as Parquet files (`formats/hub_dataset.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]
 OTHERS = ["onnx/*", "openvino/*", "coreml/*"]  # the same weights once more, for other engines
 PART = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
 NAME = re.compile(f"^{PART}/{PART}$")
-OURS = ["manifest.json", ".*"]  # what belongs to the run and not to the model
 # The hub's client changes the library that it sends requests with, so its errors are known by their names.
 UNREACHABLE = {"LocalEntryNotFoundError", "ConnectionError", "TransportError"}
 CONVERTED = "refs/convert/parquet"  # the branch with a data set's files as Parquet
@@ -143,57 +142,6 @@ def _explained(error: Exception, kind: str) -> tuple[str, str] | None:
 
 def _said(error: Exception) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
-
-
-def check_push(name: str) -> None:
-    """Refuse what cannot be uploaded before there is anything to upload: a wrong name, no token, no network."""
-    from huggingface_hub import constants, get_token
-
-    if NAME.fullmatch(name) is None:
-        raise ModelError("is not the name of a model on the hub", file=name, fix="write ORG/NAME")
-    if constants.HF_HUB_OFFLINE:
-        raise ModelError(
-            "nothing can be uploaded in offline mode",
-            file=name,
-            fix="unset HF_HUB_OFFLINE, or leave out --push",
-        )
-    if get_token() is None:
-        raise ModelError(
-            "the Hugging Face hub needs a token to upload",
-            file=name,
-            fix="log in with `hf auth login` (a token that may write), or set HF_TOKEN",
-        )
-
-
-def push(folder: Path, name: str, *, private: bool = False) -> str:
-    """Upload the files of a model folder as `org/name`, which is made if it does not exist; gives its address."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
-
-    check_push(name)
-    kept = f"the folder is complete in {folder}"
-    try:
-        api = HfApi()
-        made = api.create_repo(name, private=private, exist_ok=True)
-        api.upload_folder(
-            repo_id=name, folder_path=folder, commit_message="Upload model from Liebig", ignore_patterns=OURS
-        )
-    except Exception as error:  # the hub's errors have no common base beside this one
-        status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
-        if status in (401, 403):
-            what, fix = (
-                "the Hugging Face hub refused the token",
-                "log in with one that may write to this name",
-            )
-        elif UNREACHABLE & {base.__name__ for base in type(error).__mro__}:
-            what, fix = "the Hugging Face hub cannot be reached", "connect to the network and run it again"
-        else:
-            what, fix = (
-                f"the model cannot be uploaded to the Hugging Face hub: {_said(error)}",
-                "run it again",
-            )
-        raise ModelError(f"{what}; {kept}", file=name, fix=fix) from None
-    return str(made)
 
 
 def cached(name: str) -> Path | None:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, get_args
 
 import typer
 
-from liebig.base import hub, workspace
+from liebig.base import workspace
 from liebig.base.config import nearest
 from liebig.base.errors import RecipeError
 from liebig.base.progress import say
@@ -17,8 +17,8 @@ from liebig.export import Target
 
 Kind = Literal["sentence-transformers", "onnx", "milvus", "pgvector", "opensearch", "parquet"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-PUSHED: Kind = "sentence-transformers"
-MODELS = (PUSHED, "onnx")
+CARDED: Kind = "sentence-transformers"
+MODELS = (CARDED, "onnx")
 NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
@@ -32,10 +32,8 @@ def export(
     width: int | None = None,
     uri: str | None = None,
     evaluations: Sequence[Path] = (),
-    push: str | None = None,
-    private: bool = False,
 ) -> str:
-    """Write an export into a folder of its own, and upload it where that is wanted; gives a sentence about it."""
+    """Write an export into a folder of its own; gives a sentence about it."""
     if kind not in KINDS:
         raise RecipeError(f"there is no export to {kind!r}", fix=nearest(kind, KINDS))
     if not NAME.fullmatch(name):
@@ -51,27 +49,19 @@ def export(
         )
     if uri is not None and kind != "milvus":
         raise RecipeError(f"--uri is for milvus, not for {kind}", fix="leave --uri out")
-    if (evaluations or push is not None) and kind != PUSHED:
-        raise RecipeError(
-            f"--evaluation and --push are for {PUSHED}, not for {kind}", fix=f"use --to {PUSHED}"
-        )
+    if evaluations and kind != CARDED:
+        raise RecipeError(f"--evaluation is for {CARDED}, not for {kind}", fix=f"use --to {CARDED}")
     if evaluations and width is not None:
         raise RecipeError(
             "the evaluation is of vectors of full width",
             fix="export with --width first, evaluate what comes out, and export that with --evaluation",
         )
-    if private and push is None:
-        raise RecipeError("--private is for --push", fix="add --push ORG/NAME")
-    if push is not None:
-        hub.check_push(push)
     target = Target.of(source)
     recipe = {"to": kind, "name": name, "int8": int8, "width": width, "uri": uri}
     inputs = target.inputs(rows=kind not in MODELS)
     inputs |= {f"evaluation.{number}": path for number, path in enumerate(evaluations)}
     with workspace.stage(out, kind="export", recipe=recipe, inputs=inputs, resume=False) as folder:
         said = _write(target, kind, folder.path, name, int8, width, uri, evaluations)
-    if push is not None:
-        said = f"{said} Uploaded to {hub.push(out, push, private=private)}"
     return said
 
 
@@ -128,11 +118,6 @@ def command(
         list[Path] | None,
         typer.Option(help="What liebig evaluate wrote about this model, for its card; may be repeated."),
     ] = None,
-    push: Annotated[
-        str | None,
-        typer.Option(metavar="ORG/NAME", help="Upload the model folder to the Hugging Face hub."),
-    ] = None,
-    private: Annotated[bool, typer.Option(help="Make the uploaded model private.")] = False,
 ) -> None:
     """Write a retriever for other software: its model with a card, or its passages with their vectors.
 
@@ -140,15 +125,12 @@ def command(
 
         liebig export runs/articles --to pgvector --out runs/pgvector
     """
-    if out is None and (to != "onnx" or width is not None or push is not None):
+    if out is None and (to != "onnx" or width is not None):
         raise RecipeError("there is no folder to write", fix="add --out DIR")
     if out is None:
         from liebig.export.models import add_onnx
 
         say(add_onnx(source, int8=int8))
         return
-    said = export(
-        source, to, out, name=name, int8=int8, width=width, uri=uri, evaluations=evaluation or (), push=push,
-        private=private,
-    )  # fmt: skip
+    said = export(source, to, out, name=name, int8=int8, width=width, uri=uri, evaluations=evaluation or ())
     say(f"{out}: {said}")

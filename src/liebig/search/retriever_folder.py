@@ -23,7 +23,7 @@ from liebig.base.json_file import BelowPath, parse_json
 NAME = "retriever.json"
 WORK = "work"  # below the folder: stages of a build that no search reads
 VERSION = 1
-Norm = Literal["minmax", "zscore", "spread"]  # how a hybrid brings scores to one scale (`systems.weighted`)
+Norm = Literal["minmax", "spread"]  # how a hybrid brings scores to one scale (`systems.weighted`)
 SystemName = Literal["hybrid", "dense", "bm25", "reranked"]
 SYSTEMS: tuple[SystemName, ...] = get_args(SystemName)
 PARTS = ("collection", "bm25", "index", "sentences", "model", "query", "checks", "reranker")

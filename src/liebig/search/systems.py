@@ -12,7 +12,6 @@ stands around the indexes: one pass over the hits.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from functools import lru_cache, partial
 from operator import itemgetter
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -314,8 +313,8 @@ def weighted(
 ) -> Hits:
     """The weighted sum of scores that were made comparable.
 
-    `minmax` brings the scores of each list to [0, 1], `zscore` to mean 0 and deviation 1. Both make a list whose hits
-    are all alike count as much as one with a clear winner. `spread` does not: scores are counted from the lowest of the
+    `minmax` brings the scores of each list to [0, 1]. It makes a list whose hits are all alike count as much as one
+    with a clear winner. `spread` does not: scores are counted from the lowest of the
     list, in units of `spreads`, which are the same for all queries (`spread_at`); a list without one, as that of BM25,
     is divided by its range. A passage that a system did not find gets that system's lowest score.
     """
@@ -340,10 +339,6 @@ def _normalised(
         lowest = 0.0 if spread is None and len(values) < FUSION_DEPTH else values.min()
         unit = values.max() - lowest if spread is None else spread
         return ((values - lowest) / unit if unit > 0 else np.zeros(len(values))).tolist(), 0.0
-    if norm == "zscore":
-        deviation = values.std()
-        values = (values - values.mean()) / (deviation if deviation > 0 else 1.0)
-        return values.tolist(), float(values.min()) if deviation > 0 else -1.0
     span = values.max() - values.min()
     return ((values - values.min()) / span if span > 0 else np.ones(len(values))).tolist(), 0.0
 
@@ -435,11 +430,7 @@ NONE = np.zeros(0, np.float32)  # the scores of no passage
 
 # Folding: several hits of one document become one. Equal scores keep the order of the hits.
 
-How = Literal[
-    "max", "first", "mean"
-]  # the best passage (MaxP), the first passage (FirstP), the mean of those found
 Owners = Callable[[Iterable[str]], Mapping[str, str]]  # from passages, all at once, to their documents
-PLACES = re.compile(r"(?:[#-]\d+)*")  # behind a document's id: of pieces, of passages, of pieces of passages
 MOST = 64  # how many times more passages than documents are looked for at most
 
 
@@ -448,41 +439,24 @@ def by_name(ids: Iterable[str]) -> dict[str, str]:
     return {id: document_of(id) for id in ids}
 
 
-def is_first(id: str, document: str) -> bool:
-    """Whether a passage is the first of its document, by the numbers it has behind its id: d#0, d-0, d-0#0."""
-    place = id.removeprefix(document)
-    if PLACES.fullmatch(place) is None:
-        raise DataError(
-            f"the id {id!r} does not say which passage of {document!r} it is", fix="fold=max, or fold=mean"
-        )
-    return not place.strip("#-0")
-
-
-def fold(hits: Hits, k: int, how: How = "max", owner: Callable[[str], str] = document_of) -> Hits:
-    """The k best documents of some passages."""
-    scores: dict[str, list[float]] = {}
+def fold(hits: Hits, k: int, owner: Callable[[str], str] = document_of) -> Hits:
+    """The k best documents of some passages, each as good as its best passage (MaxP)."""
+    scores: dict[str, float] = {}
     for id, score in hits:
         document = owner(id)
-        if how != "first" or is_first(id, document):
-            scores.setdefault(document, []).append(score)
-    combine: Callable[[Sequence[float]], float] = _mean if how == "mean" else max
-    folded = [(document, combine(of_document)) for document, of_document in scores.items()]
-    return sorted(folded, key=lambda pair: -pair[1])[:k]
-
-
-def _mean(scores: Sequence[float]) -> float:
-    return sum(scores) / len(scores)
+        scores[document] = max(score, scores.get(document, score))
+    return sorted(scores.items(), key=lambda pair: -pair[1])[:k]
 
 
 class Folded(System):
     """A system whose passages are folded to documents; it looks deeper until there are k documents."""
 
-    def __init__(self, system: System, how: How = "max", owners: Owners = by_name) -> None:
-        self.name, self._system, self._how, self._owners = system.name, system, how, owners
+    def __init__(self, system: System, owners: Owners = by_name) -> None:
+        self.name, self._system, self._owners = system.name, system, owners
 
     def among(self, passing: Passing) -> System | None:
         system = self._system.among(passing)
-        return None if system is None else Folded(system, self._how, self._owners)
+        return None if system is None else Folded(system, self._owners)
 
     def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
         folded: list[Hits] = [[] for _ in queries]
@@ -491,7 +465,7 @@ class Folded(System):
             hits = self._system.search([queries[i] for i in rest], k * times)
             owners = self._owners({id for of_query in hits for id, _ in of_query})
             for i, of_query in zip(rest, hits):
-                folded[i] = fold(of_query, k, self._how, owners.__getitem__)
+                folded[i] = fold(of_query, k, owners.__getitem__)
             more = [i for i, of_query in zip(rest, hits) if len(folded[i]) < k and len(of_query) == k * times]
             rest, times = (more, times * 4) if times < MOST else ([], times)
         return folded
@@ -500,7 +474,7 @@ class Folded(System):
 def of_texts(index: Index, vectors: QueryVectors, name: str = "dense", id_of: IdOf | None = None) -> System:
     """A vector index that answers with texts, also where a text has several vectors, one for each of its pieces."""
     dense = DenseSystem(index, vectors, name=name, id_of=id_of)
-    return Folded(dense, "max") if index.about.get("pieces") else dense
+    return Folded(dense) if index.about.get("pieces") else dense
 
 
 Passes = Callable[[Sequence[str]], Sequence[bool]]  # says of passages, by their ids, whether they pass

@@ -33,7 +33,6 @@ from liebig.search.systems import (
     Folded,
     Fuse,
     Hits,
-    How,
     Hybrid,
     Lexical,
     QueryEncoder,
@@ -56,10 +55,9 @@ class RankFusion(Config):
 
 
 class ScoreFusion(Config):
-    """Weighted sum of normalised scores."""
+    """Weighted sum of scores brought to [0, 1]."""
 
     kind: Literal["weighted"] = "weighted"
-    norm: Literal["minmax", "zscore"] = Field(default="minmax", description="How scores are normalised.")
     weight: float = Field(default=0.5, ge=0, le=1, description="Weight of BM25.")
 
 
@@ -103,12 +101,7 @@ class RetrieveConfig(Config):
     fusion: Annotated[RankFusion | ScoreFusion, Field(discriminator="kind")] = Field(
         RankFusion(), description="How BM25 and dense results are fused: rrf or weighted."
     )
-    fold: Literal["no", "max", "first", "mean"] = Field(
-        "no",
-        description=(
-            "Fold passages into documents, scored by the best passage (max), the first, or the mean."
-        ),
-    )
+    fold: bool = Field(False, description="Fold passages into documents, scored by the best passage.")
     exclude_self: bool = Field(False, description="Remove a query's own id from its hits (ArguAna, Quora).")
     threads: int | None = Field(None, ge=1, description="Number of threads [default: all cores].")
     device: str | None = Field(
@@ -152,9 +145,9 @@ def _of_retriever(config: RetrieveConfig, path: Path, summary: dict[str, object]
     name = summary["system"] = generation.name_of(config.system, config.reranker)
     passing = generation.owners.passing(config.filters) if config.filters else None
     system = generation.systems(passing, config.threads or cores())[name]
-    if config.fold == "no":
+    if not config.fold:
         return system
-    return Folded(system, config.fold, partial(_owners, generation.collection, pieces=False))
+    return Folded(system, partial(_owners, generation.collection, pieces=False))
 
 
 def _of_indexes(config: RetrieveConfig, collection: Collection, summary: dict[str, object]) -> System:
@@ -211,20 +204,18 @@ def _systems(config: RetrieveConfig, collection: Collection) -> list[System]:
             else StoredVectors(Vectors.open(config.vectors))
         )
         pieces = bool(index.about.get("pieces"))
-        dense = of_texts(index, vectors) if config.fold == "no" else DenseSystem(index, vectors)
+        dense = DenseSystem(index, vectors) if config.fold else of_texts(index, vectors)
         systems.append(_folded(dense, config.fold, collection, pieces=pieces))
     return systems
 
 
-def _folded(
-    system: System, fold: How | Literal["no"], collection: Collection, *, pieces: bool = False
-) -> System:
+def _folded(system: System, fold: bool, collection: Collection, *, pieces: bool = False) -> System:
     """Documents in the place of passages, or of pieces of them, where that is wanted."""
-    if fold == "no":
+    if not fold:
         return system
     if not collection.has("passages"):
-        return Folded(system, fold)
-    return Folded(system, fold, partial(_owners, collection, pieces=pieces))
+        return Folded(system)
+    return Folded(system, partial(_owners, collection, pieces=pieces))
 
 
 def _owners(collection: Collection, ids: Iterable[str], *, pieces: bool) -> dict[str, str]:
@@ -237,7 +228,7 @@ def _owners(collection: Collection, ids: Iterable[str], *, pieces: bool) -> dict
         raise DataError(
             f"{len(unknown)} passages that were found are not in the collection, such as {min(unknown)!r}",
             file=collection.path,
-            fix="name the collection that the index was made of, or fold=no",
+            fix="name the collection that the index was made of, or leave out fold",
         )
     return {id: said.get(passage) or document_of(passage) for id, passage in passages.items()}
 
@@ -245,7 +236,7 @@ def _owners(collection: Collection, ids: Iterable[str], *, pieces: bool) -> dict
 def _fuse(config: RankFusion | ScoreFusion) -> Fuse:
     if isinstance(config, RankFusion):
         return ranks_by(config.weight, config.damping)
-    return weighted_by(config.weight, config.norm)
+    return weighted_by(config.weight, "minmax")
 
 
 STAGE = Stage(

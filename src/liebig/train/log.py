@@ -2,7 +2,6 @@
 
 `log.jsonl` holds step, losses, metrics, evaluations and events; it is the source of truth and is
 equal, byte for byte, for an interrupted and an uninterrupted run. `timing.jsonl` holds times and speeds.
-TensorBoard and W&B get the same values if the recipe names them (`loop.trackers`).
 
 Values are averaged between two lines without waiting for the device. A collapse of the vectors, and a second pass that
 does not repeat the first, are announced on the screen and in the log. Only the first process writes and prints.
@@ -12,111 +11,21 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol, TextIO
+from typing import Any, TextIO
 
 import torch
 from torch import Tensor
 
-from liebig.base.errors import CorruptError, MissingDependency, TrainingError
+from liebig.base.errors import CorruptError
 from liebig.base.progress import Progress, quantity
 from liebig.base.workspace import atomic_write
 from liebig.train.distributed import World
 from liebig.train.guards import Collapse
 from liebig.train.optim import Update
-
-# Other places for the numbers of the log: TensorBoard, Weights & Biases.
-#
-# A recipe names them (`loop.trackers = ["wandb"]`). Each class is given the run's folder and the step that the run
-# goes on from, and gets every line of the log; `log.jsonl` stays the source of truth. A resumed run goes on in the
-# same run of the tracker, whose id lies in the folder, and curves are drawn over our own count of steps: W&B drops a
-# step that comes again. Whether W&B sends anything is decided by its own settings (`wandb login`, `wandb offline`).
-
-TrackerName = Literal["tensorboard", "wandb"]
-PROJECT = "liebig"
-ID = "tracker-id.txt"
-
-
-class Tracker(Protocol):
-    """Where numbers go."""
-
-    def __init__(self, folder: Path, step: int) -> None: ...
-
-    def log(self, step: int, numbers: Mapping[str, float]) -> None:
-        """The numbers of a line of the log."""
-
-    def close(self) -> None:
-        """End the run."""
-
-
-class TensorBoard:
-    """Event files below the run's folder; lines of steps that are done again are taken back."""
-
-    def __init__(self, folder: Path, step: int) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise MissingDependency("tensorboard", "track", "the tracker tensorboard") from None
-        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
-
-    def log(self, step: int, numbers: Mapping[str, float]) -> None:
-        for name, value in numbers.items():
-            self._writer.add_scalar(name, value, step)
-        self._writer.flush()
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-class WandB:
-    """A run of Weights & Biases."""
-
-    def __init__(self, folder: Path, step: int) -> None:
-        try:
-            import wandb
-        except ImportError:
-            raise MissingDependency("wandb", "wandb", "the tracker wandb") from None
-        try:
-            self._run = wandb.init(
-                project=PROJECT,
-                name=name_of(folder),
-                id=id_of(folder, step),
-                resume="allow",
-                settings={"silent": True, "console": "off"},
-            )
-        except Exception as error:  # UsageError without an account, CommError without a network
-            raise TrainingError(
-                f"W&B cannot start: {str(error).strip().partition(chr(10))[0]}",
-                fix="run `wandb login` or `wandb offline`, or leave wandb out of loop.trackers",
-            ) from None
-        self._run.define_metric("*", step_metric="step")
-
-    def log(self, step: int, numbers: Mapping[str, float]) -> None:
-        self._run.log({"step": step, **numbers})
-
-    def close(self) -> None:
-        self._run.finish()
-
-
-TRACKERS: dict[str, type[Tracker]] = {"tensorboard": TensorBoard, "wandb": WandB}
-
-
-def name_of(folder: Path) -> str:
-    """What the run is called: its folder, which has another ending while it is written."""
-    return folder.resolve().name.removesuffix(".partial")
-
-
-def id_of(folder: Path, step: int) -> str:
-    """The id of the tracker's run: a new one for a new run, the one in the folder for a resumed run."""
-    path = folder / ID
-    if step == 0 or not path.is_file():
-        path.write_text(secrets.token_hex(4), encoding="utf-8")
-    return path.read_text(encoding="utf-8")
-
 
 LOG, TIMING = "log.jsonl", "timing.jsonl"
 
@@ -127,20 +36,14 @@ class RunLog:
     With `evaluates`, the evaluation of `step` is taken back too: it will be made again.
     """
 
-    def __init__(
-        self, folder: Path, step: int, trackers: Sequence[str] = (), evaluates: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, step: int, evaluates: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         _cut(folder / LOG, step, evaluates)
         self._log, self._timing = (folder / LOG).open("a"), (folder / TIMING).open("a")
-        self._trackers: list[Tracker] = [TRACKERS[name](folder, step) for name in trackers]
 
     def line(self, step: int, **values: Any) -> None:
-        """One line of the log; numbers in it go to the trackers too."""
+        """One line of the log."""
         _write(self._log, {"step": step, **values})
-        numbers = dict(_flat(values))
-        for tracker in self._trackers:
-            tracker.log(step, numbers)
 
     def timing(self, step: int, **values: Any) -> None:
         """One line about time, speed and memory."""
@@ -152,11 +55,9 @@ class RunLog:
         os.fsync(self._log.fileno())
 
     def close(self) -> None:
-        """Close both files, and end the trackers' runs."""
+        """Close both files."""
         self._log.close()
         self._timing.close()
-        for tracker in self._trackers:
-            tracker.close()
 
 
 class Means:
@@ -227,16 +128,6 @@ def _write(file: TextIO, value: Mapping[str, Any]) -> None:
     file.flush()
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]]:
-    numbers: list[tuple[str, float]] = []
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            numbers += _flat(value, f"{prefix}{name}/")
-        elif isinstance(value, int | float):
-            numbers.append((prefix + name, float(value)))
-    return numbers
-
-
 def warnings_of(folder: Path) -> list[str]:
     """The warnings that a training run left in its log."""
     events = [str(line["event"]) for line in read_log(folder) if "event" in line]
@@ -261,18 +152,11 @@ class Recorder:
         self._remarks: list[str] = []
         self._began, self._tokens, self._steps, self._waited = time.monotonic(), 0, 0, 0.0
 
-    def open(
-        self,
-        step: int,
-        total: int | None,
-        trackers: tuple[str, ...],
-        resumed: bool,
-        evaluates: bool = False,
-    ) -> None:
+    def open(self, step: int, total: int | None, resumed: bool, evaluates: bool = False) -> None:
         """Begin after `step` steps; `evaluates` says that the last one was not evaluated yet."""
         if not self._world.first:
             return
-        self._log = RunLog(self._folder, step, trackers, evaluates)
+        self._log = RunLog(self._folder, step, evaluates)
         if resumed:
             self._remarks.append(f"resumed after step {step} with {self._world.size} processes")
         for remark in self._remarks:

@@ -43,7 +43,7 @@ from liebig.train.checkpoint import (
 )
 from liebig.train.distributed import ALONE, World
 from liebig.train.guards import Budget, Watch, find_budget, fitting
-from liebig.train.log import Recorder, TrackerName
+from liebig.train.log import Recorder
 from liebig.train.objective import Objective
 from liebig.train.optim import (
     AdamWConfig,
@@ -120,9 +120,6 @@ class LoopConfig(Config):
         ),
     )
     compile: bool = Field(default=False, description="Compile the model with torch.compile")
-    trackers: tuple[TrackerName, ...] = Field(
-        default=(), description="Where else the log goes: tensorboard, wandb"
-    )
 
     @model_validator(mode="after")
     def _one_length(self) -> LoopConfig:
@@ -366,7 +363,7 @@ class _Training:
         self.factor = self._factor(schedule)
         total = self.total if self.clock is None else None  # not known before the first step
         evaluates = self.evaluated != self.step
-        self.recorder.open(self.step, total, self.loop.trackers, snapshot is not None, evaluates)
+        self.recorder.open(self.step, total, snapshot is not None, evaluates)
 
     def _factor(self, schedule: ScheduleConfig) -> Callable[[int], float]:
         """Share of the highest learning rate at a step."""
