@@ -95,53 +95,24 @@ def test_what_passages_are_encoded_in_is_said(monkeypatch):
 def test_a_folder_that_is_well_is_found_well(folder):
     assert ill(folder) == []
     said = {finding.name: finding.what for finding in examine(folder)}
-    assert "10 passages encoded again fit" in said["vectors"]
+    assert said["vectors"] == "10 passages encoded again: cosine with the index 1.0000"
     assert said["recall"].startswith("1,")
 
 
-def test_another_pooling_is_named(folder):
-    edit(
-        folder / "model" / "1_Pooling" / "config.json",
-        pooling_mode_mean_tokens=False,
-        pooling_mode_cls_token=True,
-    )
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda encoder: encoder.encode_texts(texts(), prompt="query"),
+        lambda encoder: encoder.encode_texts(texts(), prompt="passage", unit=True),
+        lambda encoder: encoder.encode_texts(texts(titles=False), prompt="passage"),
+        lambda encoder: np.random.default_rng(0).normal(size=(len(PASSAGES), 32)),
+    ],
+    ids=["prompt", "length", "titles", "model"],
+)
+def test_vectors_that_the_model_does_not_make_now_are_found(folder, made):
+    replace_vectors(folder, made)
     (finding,) = ill(folder)
-    assert finding.what == "the index was made with mean pooling (not cls)"
-
-
-def test_a_missing_prompt_is_named(folder):
-    replace_vectors(folder, lambda encoder: encoder.encode_texts(texts(), prompt=""))
-    (finding,) = ill(folder)
-    assert finding.what == "the index was made with the prompt '' (not 'passage')"
-
-
-def test_passages_encoded_as_queries_are_named(folder):
-    replace_vectors(folder, lambda encoder: encoder.encode_texts(texts(), prompt="query"))
-    assert "the prompt 'query' (not 'passage')" in ill(folder)[0].what
-
-
-def test_vectors_scaled_to_length_one_are_named(folder):
-    replace_vectors(folder, lambda encoder: encoder.encode_texts(texts(), prompt="passage", unit=True))
-    (finding,) = ill(folder)
-    assert finding.what == "the index was made with vectors of length 1 (not as they come)"
-
-
-def test_titles_left_out_are_named(folder):
-    replace_vectors(folder, lambda encoder: encoder.encode_texts(texts(titles=False), prompt="passage"))
-    assert "titles left out" in ill(folder)[0].what
-
-
-def test_two_mistakes_at_once_are_named(folder):
-    replace_vectors(folder, lambda encoder: encoder.encode_texts(texts(), prompt="", unit=True))
-    assert "the prompt ''" in ill(folder)[0].what
-    assert "vectors of length 1" in ill(folder)[0].what
-
-
-def test_vectors_of_another_model_are_not_explained_away(folder):
-    random = np.random.default_rng(0).normal(size=(len(PASSAGES), 32))
-    replace_vectors(folder, lambda encoder: random)
-    (finding,) = ill(folder)
-    assert "no usual mistake explains it" in finding.what
+    assert finding.what.startswith("10 passages encoded again: cosine with the index ")
 
 
 def test_a_changed_byte_and_a_missing_part_are_found(folder):

@@ -5,7 +5,6 @@ import shutil
 
 import numpy as np
 import pytest
-import torch
 
 from liebig.base import workspace
 from liebig.base.errors import DataError, LiebigError, ModelError, RecipeError
@@ -15,7 +14,6 @@ from liebig.export.databases import copy_line
 from liebig.export.models import card, difference
 from liebig.indexes import milvus
 from liebig.model.encoder import Encoder
-from liebig.model.pooling import Normalize
 from liebig.search.retriever import Retriever
 
 TEXTS = ["what limits growth", "Watt's condenser", "größer als die Sonne"]
@@ -145,30 +143,6 @@ def test_sentence_transformers_gives_our_vectors(built, tmp_path):
     theirs = library.SentenceTransformer(str(tmp_path / "st"), device="cpu").encode(TEXTS)
     ours = Encoder.load(tmp_path / "st").encode_texts(TEXTS)
     np.testing.assert_allclose(theirs, ours, atol=1e-4 * np.abs(ours).max())
-
-
-@pytest.mark.parametrize("unit", [False, True])
-def test_a_width_keeps_the_first_numbers_of_a_vector(built, tmp_path, unit):
-    encoder = Encoder.load(Target.of(built).model)
-    encoder.tail = torch.nn.ModuleList([Normalize()] if unit else [])
-    encoder.save(tmp_path / "model")
-    export(tmp_path / "model", "sentence-transformers", tmp_path / "st", width=5)
-    short = Encoder.load(tmp_path / "st")
-    expected = encoder.encode_texts(TEXTS)[:, :5]
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True) if unit else 1
-    assert short.width == 5
-    np.testing.assert_allclose(short.encode_texts(TEXTS), expected, atol=1e-6 * np.abs(expected).max())
-    library = pytest.importorskip("sentence_transformers")
-    found = library.SentenceTransformer(str(tmp_path / "st"), device="cpu").encode(TEXTS)
-    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
-
-
-def test_a_width_that_cannot_be_is_refused(built, tmp_path):
-    with pytest.raises(RecipeError, match="cannot be cut to 100000"):
-        export(built, "sentence-transformers", tmp_path / "x", width=100_000)
-    with pytest.raises(RecipeError, match="--width is for sentence-transformers and onnx, not for pgvector"):
-        export(built, "pgvector", tmp_path / "x", width=5)
-    assert not (tmp_path / "x").exists()
 
 
 def test_onnx_equals_torch(built, tmp_path):

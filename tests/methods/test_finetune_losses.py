@@ -171,16 +171,6 @@ def test_margin_mse_and_hard_labels_mix_by_weight():
     assert_same(objective, encoder, batch, margin + 0.2 * hard, 25)
 
 
-def test_matryoshka_is_the_mean_of_the_loss_at_each_width():
-    encoder, data = double_encoder(), examples(POSITIVES, NEGATIVES, 12)
-    batch, q, encode = made(data, encoder)
-    p = encode(ORDER)
-    parts = [
-        -(q[:, :w] @ p[:, :w].T).log_softmax(1)[torch.arange(4), torch.arange(4) * 3].mean() for w in (4, 16)
-    ]
-    assert_same(contrastive(encoder, widths=(4, 16)), encoder, batch, sum(parts) / 2, 25)
-
-
 def ranker(encoder, passage=None):
     objective = Ltr(encoder, passage)
     objective.head.double()

@@ -181,10 +181,9 @@ def test_a_query_ranks_its_positives_among_as_many_candidates_as_asked_for(model
     ],
 )
 def test_the_objective_is_that_of_the_recipe(model, collection, objective, losses):
-    config = config_of(model, collection, objective={"kind": "contrastive", "widths": [4, 8]} | objective)
+    config = config_of(model, collection, objective={"kind": "contrastive"} | objective)
     made = objectives()[config.objective.kind].build(config.objective, Encoder.load(model), None)
     assert made.loss == losses
-    assert made.widths == (4, 8)
 
 
 def test_positives_negatives_and_mask_are_those_of_the_recipe(model, collection, tmp_path, monkeypatch):
@@ -257,7 +256,7 @@ def test_what_looks_at_the_whole_batch_can_be_scheduled(model, collection, objec
 
 
 def test_a_recipe_survives_being_written_down(model, collection, tmp_path):
-    config = config_of(model, collection, batching={"kind": "adaptive"}, objective={"widths": [8, 16]})
+    config = config_of(model, collection, batching={"kind": "adaptive"}, objective={"temperature": 0.5})
     (tmp_path / "recipe.toml").write_text(dump(config))
     assert load(FinetuneConfig, tmp_path / "recipe.toml") == config
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -23,7 +22,7 @@ from liebig.base.errors import DataError, LiebigError, ModelError, WorkspaceErro
 from liebig.base.json_output import print_json
 from liebig.base.machine import DOT, PRECISION, VNNI, cores, default_precision
 from liebig.base.progress import counted
-from liebig.base.records import Passage, Title
+from liebig.base.records import Passage
 from liebig.base.rng import permute
 from liebig.bm25.search import BM25
 from liebig.collection import Collection
@@ -237,51 +236,13 @@ def _recall(index: Index) -> Finding:
     return Finding("recall", text, good, "" if good else "index again")
 
 
-# Do the vectors of an index come from its model? A sample is encoded again and compared with what is stored. Where they
-# differ, the usual mistakes are tried on the same texts: another pooling, a prompt added or missing, titles left out,
-# vectors scaled to length 1 or not. The one that fits is named. Cost: one encoding of the sample, and about twenty more
-# where they differ.
+# Do the vectors of an index come from its model? A sample is encoded again and compared with what is stored.
 
 Floats = NDArray[np.float32]
 SAMPLE = 20
 # Passages may have been encoded in int8 on another machine: their cosine with fp32 is .9998 and more on average.
 ALIKE = {"fp32": 0.9995, "fp16": 0.9995, "int8": 0.995, "binary": 0.95}  # cosine, of signs for binary
 SCALE = {"fp32": 0.005, "fp16": 0.005, "int8": 0.03, "binary": np.inf}  # relative difference of norms
-POOLINGS = ("mean", "cls", "max")
-
-
-@dataclass(frozen=True)
-class EncodingSettings:
-    """How a text becomes a vector."""
-
-    pooling: str
-    prompt: str
-    title: Title
-    unit: bool
-
-    def differences(self, other: EncodingSettings) -> list[str]:
-        """In words, what the other does otherwise."""
-        words = {
-            "pooling": (f"{other.pooling} pooling", f"{self.pooling}"),
-            "prompt": (f"the prompt {other.prompt!r}", f"{self.prompt!r}"),
-            "title": (f"titles {_titled(other.title)}", _titled(self.title)),
-            "unit": (f"vectors {_scaled(other.unit)}", _scaled(self.unit)),
-        }  # fmt: skip
-        return [
-            f"{there} (not {here})"
-            for name, (there, here) in words.items()
-            if getattr(self, name) != getattr(other, name)
-        ]
-
-
-def _scaled(unit: bool) -> str:
-    return "of length 1" if unit else "as they come"
-
-
-def _titled(title: Title) -> str:
-    return {"space": "before the text", "separator": "before the text and a separator", "no": "left out"}[
-        title
-    ]
 
 
 @dataclass(frozen=True)
@@ -337,59 +298,14 @@ def compare(encoder: Encoder, stored: StoredSample, about: Mapping[str, Any]) ->
         return Finding(name, "vectors are means over pieces of long texts; not compared")
     passage, _ = layouts_of(encoder, about)
     encoder.use(max_length=passage.length)
-    said = EncodingSettings(
-        encoder.pooling, str(about.get("prompt", "passage")), passage.title, bool(about.get("unit"))
-    )
-    vectors = encoded(encoder, stored.passages, said)
-    if stored.fits(vectors):
-        what = f"{len(stored.passages)} passages encoded again fit the index, cosine {stored.likeness(vectors):.4f}"
-        return Finding(name, what)
-    return _diagnosed(encoder, stored, said, stored.likeness(vectors))
-
-
-def _diagnosed(encoder: Encoder, stored: StoredSample, said: EncodingSettings, likeness: float) -> Finding:
-    for other in _others(encoder, said):
-        if stored.fits(encoded(encoder, stored.passages, other)):
-            differences = " and ".join(said.differences(other))
-            return Finding(
-                "vectors",
-                f"the index was made with {differences}",
-                False,
-                "encode again, or use the model as it was then",
-            )
+    vectors = Embedder(encoder, passage, unit=bool(about.get("unit"))).vectors(stored.passages, "passage")
     what = (
-        f"{len(stored.passages)} passages encoded again have cosine {likeness:.3f} with the index, "
-        "and no usual mistake explains it"
+        f"{len(stored.passages)} passages encoded again: cosine with the index {stored.likeness(vectors):.4f}"
     )
-    return Finding(
-        "vectors", what, False, "encode again with this model, or find the one the index was made with"
-    )
-
-
-def _others(encoder: Encoder, said: EncodingSettings) -> Iterator[EncodingSettings]:
-    """Ways to make a vector, those with fewest differences first."""
-    names = [name for name in (said.prompt, "", "passage", "query", *encoder.prompts)
-             if name in ("", "passage", "query", *encoder.prompts)]  # fmt: skip
-    unlike: dict[str, str] = {}
-    for name in names:
-        unlike.setdefault(encoder.prompt_text(name), name)
-    every = [
-        EncodingSettings(*parts)
-        for parts in product(POOLINGS, unlike.values(), get_args(Title), (False, True))
-    ]
-    yield from sorted((m for m in every if m != said), key=lambda m: len(said.differences(m)))
-
-
-def encoded(encoder: Encoder, passages: Sequence[Passage], making: EncodingSettings) -> Floats:
-    """Vectors of passages with these settings; the encoder is left as it was."""
-    before, encoder.pooling = encoder.pooling, making.pooling
-    try:
-        layout = replace(encoder.layout_for("passage", making.prompt), title=making.title)
-        return Embedder(encoder, layout, unit=making.unit).vectors(passages, "passage")
-    except LiebigError:
-        return np.zeros((len(passages), encoder.width), np.float32)
-    finally:
-        encoder.pooling = before
+    if stored.fits(vectors):
+        return Finding(name, what)
+    fix = "encode again with this model, or find the one the index was made with"
+    return Finding(name, f"{what}, lengths differ by {stored.scale(vectors):.1%}", False, fix)
 
 
 def findings(folder: Path | None) -> Iterator[Finding]:

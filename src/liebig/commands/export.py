@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -17,8 +16,7 @@ from liebig.export import Target
 
 Kind = Literal["sentence-transformers", "onnx", "milvus", "pgvector", "opensearch", "parquet"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-CARDED: Kind = "sentence-transformers"
-MODELS = (CARDED, "onnx")
+MODELS = ("sentence-transformers", "onnx")
 NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
@@ -29,9 +27,7 @@ def export(
     *,
     name: str = "passages",
     int8: bool = False,
-    width: int | None = None,
     uri: str | None = None,
-    evaluations: Sequence[Path] = (),
 ) -> str:
     """Write an export into a folder of its own; gives a sentence about it."""
     if kind not in KINDS:
@@ -42,48 +38,26 @@ def export(
         )
     if int8 and kind != "onnx":
         raise RecipeError(f"--int8 is for onnx, not for {kind}", fix="leave --int8 out")
-    if width is not None and kind not in MODELS:
-        raise RecipeError(
-            f"--width is for {' and '.join(MODELS)}, not for {kind}",
-            fix="export the model with it, and encode the passages with that",
-        )
     if uri is not None and kind != "milvus":
         raise RecipeError(f"--uri is for milvus, not for {kind}", fix="leave --uri out")
-    if evaluations and kind != CARDED:
-        raise RecipeError(f"--evaluation is for {CARDED}, not for {kind}", fix=f"use --to {CARDED}")
-    if evaluations and width is not None:
-        raise RecipeError(
-            "the evaluation is of vectors of full width",
-            fix="export with --width first, evaluate what comes out, and export that with --evaluation",
-        )
     target = Target.of(source)
-    recipe = {"to": kind, "name": name, "int8": int8, "width": width, "uri": uri}
+    recipe = {"to": kind, "name": name, "int8": int8, "uri": uri}
     inputs = target.inputs(rows=kind not in MODELS)
-    inputs |= {f"evaluation.{number}": path for number, path in enumerate(evaluations)}
     with workspace.stage(out, kind="export", recipe=recipe, inputs=inputs, resume=False) as folder:
-        said = _write(target, kind, folder.path, name, int8, width, uri, evaluations)
+        said = _write(target, kind, folder.path, name, int8, uri)
     return said
 
 
-def _write(
-    target: Target,
-    kind: str,
-    path: Path,
-    name: str,
-    int8: bool,
-    width: int | None,
-    uri: str | None,
-    evaluations: Sequence[Path],
-) -> str:
+def _write(target: Target, kind: str, path: Path, name: str, int8: bool, uri: str | None) -> str:
     """The writer of a kind is imported when it is wanted."""
     if kind == "sentence-transformers":
         from liebig.export.models import to_sentence_transformers
 
-        return to_sentence_transformers(target, path, width, evaluations)
+        return to_sentence_transformers(target, path)
     if kind == "onnx":
         from liebig.export.models import to_onnx
 
-        return to_onnx(target, path, width, int8=int8)
+        return to_onnx(target, path, int8=int8)
     from liebig.export import databases
 
     if kind == "milvus":
@@ -107,16 +81,8 @@ def command(
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the table, index, collection or file.")] = "passages",
     int8: Annotated[bool, typer.Option(help="Quantise the weights of an ONNX graph to int8.")] = False,
-    width: Annotated[
-        int | None,
-        typer.Option(help="Keep only this many leading dimensions of each vector (Matryoshka).", min=1),
-    ] = None,
     uri: Annotated[
         str | None, typer.Option(help="Address of a Milvus server [default: embedded in a file].")
-    ] = None,
-    evaluation: Annotated[
-        list[Path] | None,
-        typer.Option(help="What liebig evaluate wrote about this model, for its card; may be repeated."),
     ] = None,
 ) -> None:
     """Write a retriever for other software: its model with a card, or its passages with their vectors.
@@ -125,12 +91,12 @@ def command(
 
         liebig export runs/articles --to pgvector --out runs/pgvector
     """
-    if out is None and (to != "onnx" or width is not None):
+    if out is None and to != "onnx":
         raise RecipeError("there is no folder to write", fix="add --out DIR")
     if out is None:
         from liebig.export.models import add_onnx
 
         say(add_onnx(source, int8=int8))
         return
-    said = export(source, to, out, name=name, int8=int8, width=width, uri=uri, evaluations=evaluation or ())
+    said = export(source, to, out, name=name, int8=int8, uri=uri)
     say(f"{out}: {said}")

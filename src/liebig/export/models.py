@@ -5,24 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from liebig.base import workspace
-from liebig.base.errors import DataError, LiebigError, ModelError, RecipeError
+from liebig.base.errors import LiebigError, ModelError, RecipeError
 from liebig.base.progress import counted
 from liebig.builder.check import sentences
 from liebig.collection import Collection
-from liebig.evaluation.scoring import Results, read_results
-from liebig.evaluation.tables import markdown, task_rows
 from liebig.export import Target
 from liebig.model.encoder import Encoder, usage
 from liebig.model.onnx_graph import ABOUT, ADDED, GRAPH
-from liebig.model.pooling import Dense, Normalize
 from liebig.search.embed import Embedder
 from liebig.search.retriever_folder import WORK, exclusive, read
 from liebig.stages.onnx import export
@@ -35,59 +31,19 @@ HEAD = """---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity
 tags: [sentence-transformers, feature-extraction, liebig]
-{index}---
+---
 """
-TASKS = {  # in sentence-transformers' words
-    "judgements": ("information-retrieval", "Information Retrieval"),
-    "answers": ("information-retrieval", "Information Retrieval"),
-    "candidates": ("reranking", "Reranking"),
-    "pairs": ("semantic-similarity", "Semantic Similarity"),
-    "triplets": ("triplet", "Triplet"),
-}
 
 
-def evaluations_of(target: Target, folders: Sequence[Path]) -> list[Results]:
-    """The results of evaluations of this very model; those of another are refused."""
-    for folder in folders:
-        evaluated = workspace.read_manifest(folder).inputs.get("system")
-        if evaluated != workspace.digest(target.model):
-            raise DataError(
-                "this is not an evaluation of the model that is exported",
-                file=folder,
-                fix=f"run liebig evaluate {target.model} COLLECTION",
-            )
-    return [read_results(folder) for folder in folders]
-
-
-def model_index(name: str, evaluations: Sequence[Results]) -> str:
-    """The measures as the hub's `model-index`, which its pages and leaderboards read; JSON is YAML too."""
-    if not evaluations:
-        return ""
-    results = [
-        {
-            "task": dict(zip(("type", "name"), TASKS[task.kind])),
-            "dataset": {"type": task.task, "name": task.task, "split": task.split},
-            "metrics": [
-                {"type": measure.lower().replace("@", "_at_"), "name": measure, "value": round(value.mean, 6)}
-                for measure, value in task.measures.items()
-            ],
-        }
-        for evaluation in evaluations
-        for task in evaluation.tasks
-    ]
-    return f"model-index: {json.dumps([{'name': name, 'results': results}], ensure_ascii=False)}\n"
-
-
-def card(target: Target, encoder: Encoder, evaluations: Sequence[Results] = ()) -> str:
+def card(target: Target, encoder: Encoder) -> str:
     """The card as Markdown."""
     name = (target.folder if target.description else target.model).resolve().name
     parts = [
-        HEAD.format(index=model_index(name, evaluations))
-        + f"\n# {name}\n\nA dense retriever. {encoder.describe()}\n",
+        f"{HEAD}\n# {name}\n\nA dense retriever. {encoder.describe()}\n",
         usage(encoder),
         "## Data\n\n" + _data(target),
         "## Recipe\n\n" + _recipe(target),
-        "## Results\n\n" + "".join(map(_evaluation, evaluations)) + _results(target, bool(evaluations)),
+        "## Results\n\n" + _results(target),
         "## Intended use\n\n" + _use(target),
         "## Limits\n\n" + _limits(target, encoder),
     ]
@@ -159,18 +115,10 @@ def _settings(recipe: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _evaluation(results: Results) -> str:
-    """The tables of an evaluation, with intervals, below the card's own heading."""
-    return "".join(
-        f"### {task.label}\n\n{markdown(*task_rows(results.system, task))}\n{task.remarks}.\n\n"
-        for task in results.tasks
-    )
-
-
-def _results(target: Target, evaluated: bool) -> str:
+def _results(target: Target) -> str:
     description = target.description
     if description is None or description.checks is None:
-        return "" if evaluated else "None are recorded with this model.\n"
+        return "None are recorded with this model.\n"
     checks = json.loads((target.folder / description.checks / "checks.json").read_text(encoding="utf-8"))
     lines = "\n".join(sentences(checks))
     return (
@@ -194,9 +142,9 @@ def _limits(target: Target, encoder: Encoder) -> str:
     )
 
 
-def write_card(target: Target, encoder: Encoder, path: Path, evaluations: Sequence[Results] = ()) -> None:
+def write_card(target: Target, encoder: Encoder, path: Path) -> None:
     """Write the card as the folder's README."""
-    (path / "README.md").write_text(card(target, encoder, evaluations), encoding="utf-8")
+    (path / "README.md").write_text(card(target, encoder), encoding="utf-8")
 
 
 WITHIN = 1e-4  # what an fp32 graph may differ from torch, relative to the largest number of a vector
@@ -208,35 +156,17 @@ PROBES = (
 )
 
 
-def narrowed(encoder: Encoder, width: int | None) -> Encoder:
-    """The encoder with the first `width` numbers of its vectors (Matryoshka), of length 1 if they were."""
-    if width is None:
-        return encoder
-    if not 0 < width <= encoder.width:
-        raise RecipeError(
-            f"vectors of width {encoder.width} cannot be cut to {width}", fix=f"use 1 to {encoder.width}"
-        )
-    cut = Dense(encoder.width, width, bias=False)
-    torch.nn.init.eye_(cut.linear.weight)
-    unit = [Normalize()] if any(isinstance(part, Normalize) for part in encoder.tail) else []
-    encoder.tail.extend([cut, *unit])
-    return encoder
-
-
-def to_sentence_transformers(
-    target: Target, path: Path, width: int | None, evaluations: Sequence[Path] = ()
-) -> str:
-    """Write a folder that sentence-transformers and transformers load, with the results of evaluations in its card."""
-    results = evaluations_of(target, evaluations)
-    encoder = narrowed(Encoder.load(target.model), width)
+def to_sentence_transformers(target: Target, path: Path) -> str:
+    """Write a folder that sentence-transformers and transformers load."""
+    encoder = Encoder.load(target.model)
     encoder.save(path)
-    write_card(target, encoder, path, results)
+    write_card(target, encoder, path)
     return f"{encoder.describe()}"
 
 
-def to_onnx(target: Target, path: Path, width: int | None, *, int8: bool) -> str:
+def to_onnx(target: Target, path: Path, *, int8: bool) -> str:
     """Write a graph for ONNX Runtime, and say how near to torch its vectors are."""
-    encoder = narrowed(Encoder.load(target.model), width)
+    encoder = Encoder.load(target.model)
     export(encoder, path, int8=int8)
     write_card(target, encoder, path)
     off = difference(encoder, path)

@@ -53,9 +53,6 @@ class SoftmaxConfig(RetrievalObjective.Config):
             "Exclude passages that are judged relevant, or have the positive's text, from the negatives"
         ),
     )
-    widths: tuple[int, ...] = Field(
-        default=(), description="Matryoshka: add the loss at each of these numbers of dimensions"
-    )
 
     def compared_by(self) -> Similarity:
         return self.similarity
@@ -76,4 +73,4 @@ class Contrastive(RetrievalObjective):
     @classmethod
     def build(cls, config: Config, query: Encoder, passage: Encoder | None) -> Self:
         loss = InfoNCE(config.temperature, config.similarity)
-        return cls(query, passage, loss=[(1.0, loss)], widths=config.widths, mask=config.mask)
+        return cls(query, passage, loss=[(1.0, loss)], mask=config.mask)

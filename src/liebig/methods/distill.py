@@ -159,4 +159,4 @@ class Distill(RetrievalObjective):
         loss: list[tuple[float, Loss]] = [(1.0, soft)]
         if config.hard:
             loss.append((config.hard, InfoNCE(config.temperature, config.similarity)))
-        return cls(query, passage, loss=loss, widths=config.widths, mask=config.mask)
+        return cls(query, passage, loss=loss, mask=config.mask)

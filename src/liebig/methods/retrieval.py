@@ -26,7 +26,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from liebig.base.errors import RecipeError
 from liebig.base.progress import counted
 from liebig.collection import Collection
 from liebig.methods.dev_evaluation import too_small
@@ -180,12 +179,6 @@ class BatchVectors:
     batch: Batch
     total: int
 
-    def cut(self, width: int | None) -> BatchVectors:
-        """The same with vectors of their first `width` numbers."""
-        if width is None:
-            return self
-        return BatchVectors(self.queries[:, :width], self.passages[:, :width], self.batch, self.total)
-
     def targets(self) -> Tensor:
         """The positive of each query, or entries (query, passage) where one has several."""
         targets = self.batch.extras[TARGETS]
@@ -233,7 +226,6 @@ class RetrievalObjective(FinetuneObjective):
         passage: Encoder | None = None,
         *,
         loss: Sequence[tuple[float, Loss]] = (),
-        widths: Sequence[int] = (),
         mask: bool = True,
     ) -> None:
         super().__init__()
@@ -241,12 +233,6 @@ class RetrievalObjective(FinetuneObjective):
             {"query": query} if passage is None else {"query": query, "passage": passage}
         )
         self.loss, self.mask = tuple(loss), mask
-        self.widths: tuple[int | None, ...] = tuple(widths) or (None,)
-        if widths and not all(0 < width <= query.width for width in widths):
-            raise RecipeError(
-                f"objective.widths = {list(widths)}, but vectors have width {query.width}",
-                fix=f"use widths from 1 to {query.width}",
-            )
 
     def tower(self, side: str) -> Encoder:
         """The encoder of a side."""
@@ -265,7 +251,14 @@ class RetrievalObjective(FinetuneObjective):
         return Represented(weave(chunk, {name: self.tower(name)(chunk.sides[name].packed) for name in SIDES}))
 
     def contrast(self, vectors: Tensor, constants: Tensor | None, batch: Batch, world: World) -> Contrast:
-        return weighted(self.loss, self.widths, self.gather(vectors, batch, world))
+        gathered = self.gather(vectors, batch, world)
+        value = gathered.queries.new_zeros(())
+        metrics: dict[str, Tensor] = {}
+        for weight, loss in self.loss:
+            contrast = loss(gathered)
+            value = value + contrast.loss * weight
+            metrics = {**contrast.metrics, **metrics}
+        return Contrast(value, metrics)
 
     def gather(self, vectors: Tensor, batch: Batch, world: World) -> BatchVectors:
         """This process's vectors of queries and the passages of all processes."""
@@ -321,17 +314,3 @@ class RetrievalObjective(FinetuneObjective):
             Epochs(sampler.steps, sampler.begin),
             evaluate=None if dev is None else lambda _: dev(self),
         )
-
-
-def weighted(
-    loss: Sequence[tuple[float, Loss]], widths: Sequence[int | None], vectors: BatchVectors
-) -> Contrast:
-    """The weighted sum of losses, averaged over the widths (Matryoshka); metrics are those of the first width."""
-    value = vectors.queries.new_zeros(())
-    metrics: dict[str, Tensor] = {}
-    for width in widths:
-        for weight, one in loss:
-            contrast = one(vectors.cut(width))
-            value = value + contrast.loss * (weight / len(widths))
-            metrics = {**contrast.metrics, **metrics}
-    return Contrast(value, metrics)
