@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("-k", type=int, default=100)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=2, help="turns of each side")
-    parser.add_argument("--type", default="fp32", choices=["fp32", "fp16", "int8", "binary"])
+    parser.add_argument("--type", default="fp32", choices=["fp32", "fp16", "int8"])
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--folder", type=Path, help="where the vectors go; a temporary folder otherwise")

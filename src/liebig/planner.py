@@ -53,7 +53,7 @@ from liebig.train.guards import CPU_TOKENS
 from liebig.train.loop import LoopConfig, StepTime
 
 BERT_BASE = (12, 768, 3072, 30_522)
-BYTES = {"fp32": 4.0, "fp16": 2.0, "int8": 1.0, "binary": 0.125}
+BYTES = {"fp32": 4.0, "fp16": 2.0, "int8": 1.0}
 BYTES_A_STATE = (
     34  # activations kept for the backward pass, per token, layer and unit of width, in half precision
 )

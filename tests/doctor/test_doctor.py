@@ -155,9 +155,7 @@ def test_recall_of_an_approximate_index_is_measured(folder, monkeypatch):
     assert [(f.name, f.fix) for f in ill(folder)] == [("recall", "index again")]
 
 
-@pytest.mark.parametrize(
-    "manner", [{"title": "no"}, {"title": "separator"}, {"max_length": 8}, {"long": "mean"}]
-)
+@pytest.mark.parametrize("manner", [{"title": "no"}, {"title": "separator"}, {"max_length": 8}])
 def test_an_index_that_was_made_otherwise_on_purpose_is_well(folder, manner):
     recipe = {"source": str(folder / "collection"), "model": str(folder / "model"), **manner}
     pipeline.run(

@@ -13,7 +13,7 @@ from liebig.indexes.exact import ExactIndex
 from liebig.vectors import Shard, ranked, without, write_shard
 from liebig.vectors.quantise import encode, table
 
-TYPES = ["fp32", "fp16", "int8", "binary"]
+TYPES = ["fp32", "fp16", "int8"]
 rng = np.random.default_rng(0)
 
 
@@ -27,7 +27,7 @@ def error_bound(kind, queries, vectors):
         return norms * 2.0**-11 + ones_Q1 * 2.0**-25 + norms * 2.0**-22
     if kind == "int8":
         return ones_Q1 * (np.abs(vectors).max(1) / 254)[None, :] * (1 + 2.0**-20) + norms * 2.0**-22
-    assert kind == "fp32", "a binary score is a similarity of its own"
+    assert kind == "fp32"
     return norms * 2.0**-23
 
 
@@ -176,11 +176,6 @@ def test_not_a_number_is_refused(tmp_path):
     bad[1, 2] = np.nan
     with pytest.raises(DataError, match="NaN"):
         write_shard(tmp_path / "s", ["a", "b", "c"], bad, "fp16")
-
-
-def test_binary_needs_a_width_that_eight_divides(tmp_path):
-    with pytest.raises(DataError, match="width 12"):
-        write_shard(tmp_path / "s", ["a"], vectors(1, 12), "binary")
 
 
 def test_the_table_of_fp16_casts_no_signalling_nan():

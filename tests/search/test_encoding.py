@@ -184,10 +184,6 @@ def test_long_texts_become_pieces_that_fold(tmp_path, model, collection):
     first = encoded(tmp_path / "f", source=collection, model=model, long="first", max_length=12)[1]
     firsts = [i for i, id in enumerate(ids) if id.endswith("#0")]
     np.testing.assert_allclose(vectors[firsts], first, atol=2e-6)
-    mean = encoded(tmp_path / "m", source=collection, model=model, long="mean", max_length=12, overlap=2)
-    assert mean[0] == [f"p{i}" for i in range(50)]
-    of_p0 = [i for i, id in enumerate(ids) if id.startswith("p0#")]
-    np.testing.assert_allclose(mean[1][0], vectors[of_p0].mean(0), atol=2e-6)
     assert open_index(tmp_path / "v").about["pieces"] is True
 
 

@@ -241,8 +241,8 @@ def _recall(index: Index) -> Finding:
 Floats = NDArray[np.float32]
 SAMPLE = 20
 # Passages may have been encoded in int8 on another machine: their cosine with fp32 is .9998 and more on average.
-ALIKE = {"fp32": 0.9995, "fp16": 0.9995, "int8": 0.995, "binary": 0.95}  # cosine, of signs for binary
-SCALE = {"fp32": 0.005, "fp16": 0.005, "int8": 0.03, "binary": np.inf}  # relative difference of norms
+ALIKE = {"fp32": 0.9995, "fp16": 0.9995, "int8": 0.995}  # cosine
+SCALE = {"fp32": 0.005, "fp16": 0.005, "int8": 0.03}  # relative difference of norms
 
 
 @dataclass(frozen=True)
@@ -258,8 +258,8 @@ class StoredSample:
         return self.likeness(vectors) >= ALIKE[self.type] and self.scale(vectors) <= SCALE[self.type]
 
     def likeness(self, vectors: Floats) -> float:
-        """The mean cosine, of signs for binary vectors."""
-        a, b = (np.sign(x) if self.type == "binary" else x for x in (self.vectors, vectors))
+        """The mean cosine."""
+        a, b = self.vectors, vectors
         norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
         return float(np.mean(np.einsum("nd,nd->n", a, b) / np.maximum(norms, 1e-12)))
 
@@ -294,8 +294,6 @@ def compare(encoder: Encoder, stored: StoredSample, about: Mapping[str, Any]) ->
     if encoder.width != stored.vectors.shape[1]:
         what = f"the model makes {encoder.width} numbers a text, the index holds {stored.vectors.shape[1]}"
         return Finding(name, what, False, "name the model the index was made with, or encode again")
-    if about.get("long") == "mean":
-        return Finding(name, "vectors are means over pieces of long texts; not compared")
     passage, _ = layouts_of(encoder, about)
     encoder.use(max_length=passage.length)
     vectors = Embedder(encoder, passage, unit=bool(about.get("unit"))).vectors(stored.passages, "passage")

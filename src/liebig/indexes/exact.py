@@ -50,7 +50,7 @@ class ExactIndex(Index):
         """Every vector is scored: right for up to a few million passages, and always exact."""
 
         kind: Literal["exact"] = "exact"
-        type: Literal["fp32", "fp16", "int8", "binary"] | None = Field(
+        type: Literal["fp32", "fp16", "int8"] | None = Field(
             default=None,
             description="Number format of the stored vectors [default: that of the folder of vectors].",
         )

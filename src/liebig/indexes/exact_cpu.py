@@ -396,7 +396,7 @@ def _scores(queries: Floats, numbers: Longs, shards: Sequence[tuple[int, Shard]]
 def check(queries: Floats, shards: Sequence[Shard] = ()) -> None:
     """Refuse query vectors that are not finite, or not as wide as those of the shards."""
     for shard in shards:
-        width = shard.vectors.codes.shape[1] * (8 if shard.vectors.type == "binary" else 1)
+        width = shard.vectors.codes.shape[1]
         if queries.shape[1] != width:
             raise DataError(
                 f"the queries have width {queries.shape[1]}, the vectors {width}",

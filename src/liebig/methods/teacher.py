@@ -270,9 +270,9 @@ class TeacherFolder:
     def open(cls, path: Path, *, center: bool = False, hashes: bool = True) -> TeacherFolder:
         """Map a folder of vectors."""
         vectors = Vectors.open(path, hashes=hashes)
-        if vectors.type == "binary" or any(len(shard.deleted) for shard in vectors.shards):
+        if any(len(shard.deleted) for shard in vectors.shards):
             raise DataError(
-                "binary vectors, or vectors of which some were deleted, cannot be used for training",
+                "vectors of which some were deleted cannot be used for training",
                 file=path,
                 fix="encode again, with type = fp16",
             )

@@ -56,7 +56,6 @@ from liebig.ragged import Ragged, gather, offsets_of, split_by_budget
 from liebig.text.layout import Record, Role, RoleLayout, set_up_worker, worker_tokens
 from liebig.text.sentences import spans
 from liebig.text.tokenizer import Tokenizer
-from liebig.vectors.quantise import unit_length
 
 if TYPE_CHECKING:
     import torch
@@ -153,13 +152,6 @@ def cut(window: Ragged, pieces: TextPieces) -> Cut:
     np.maximum.at(reached, pieces.text, pieces.start + pieces.size)
     lost = np.maximum(window.offsets[1:] - np.maximum(reached, window.offsets[:-1]), 0)
     return Cut(len(window), int((lost > 0).sum()), int(lost.sum()), int(lost.max(initial=0)))
-
-
-def mean_of_pieces(vectors_PD: NDArray[np.float32], pieces: TextPieces, texts: int) -> NDArray[np.float32]:
-    """The mean of the vectors of each text's pieces, N x D."""
-    starts = np.searchsorted(pieces.text, np.arange(texts))
-    sums = np.add.reduceat(vectors_PD.astype(np.float64), starts, axis=0)
-    return (sums / np.bincount(pieces.text, minlength=texts)[:, None]).astype(np.float32)
 
 
 def numbered(ids: list[str], owners: Longs) -> list[str]:
@@ -323,7 +315,7 @@ def _joined(group: Sequence[TextItem], prompt: NDArray[np.int32]) -> Ragged:
 
 
 Floats = NDArray[np.float32]
-Long = Literal["first", "max", "mean"]
+Long = Literal["first", "max"]
 TOKENS_ONNX, TOKENS_CUDA = 512, 65_536  # of a row: what a cache holds, what fills a GPU
 WINDOW = 8192  # texts tokenised and sorted by length together
 FIRST_WINDOW = 1024  # on a GPU, which waits for it
@@ -430,7 +422,6 @@ class EncodingPlan:
     long: Long = "first"
     overlap: int = 0
     most: int | None = None
-    unit: bool = False
 
     def pieces(self, batch: TokenWindow) -> TextPieces:
         """The pieces of a window; where sentences are asked for, a text that is cut has the others for them."""
@@ -458,10 +449,6 @@ class EncodingPlan:
         cuts = cut(batch.window, pieces)
         if self.long == "max":
             return WindowVectors(numbered(batch.ids, pieces.text), vectors_PD, cuts)
-        if self.long == "mean":
-            vectors_PD = mean_of_pieces(vectors_PD, pieces, len(batch.ids))
-            if self.unit:
-                vectors_PD = unit_length(vectors_PD)
         return WindowVectors(batch.ids, vectors_PD, cuts)
 
 
@@ -681,7 +668,7 @@ class Embedder:
 
     def plan(self, layout: RoleLayout) -> EncodingPlan:
         """One piece per text, cut to the layout's length."""
-        return EncodingPlan(frame_of(layout), self.budget, unit=self.unit)
+        return EncodingPlan(frame_of(layout), self.budget)
 
     def model(self, layout: RoleLayout, *, unit: bool) -> Model:
         """The forward, made once for the number of threads of the thread that calls."""

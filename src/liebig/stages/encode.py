@@ -90,17 +90,17 @@ class EncodeConfig(Config):
             "as in training, else space]."
         ),
     )
-    type: Literal["fp32", "fp16", "int8", "binary"] = Field(
+    type: Literal["fp32", "fp16", "int8"] = Field(
         "fp16", description=("Number format of the stored vectors.")
     )
     unit: bool | None = Field(
         None, description="Scale vectors to length 1 [default: as the model's similarity requires]."
     )
-    long: Literal["first", "max", "mean"] = Field(
+    long: Literal["first", "max"] = Field(
         "first",
         description=(
-            "What to encode of a text that is too long for the model: its beginning (first), one vector per "
-            "piece (max), or the mean of the pieces (mean)."
+            "What to encode of a text that is too long for the model: its beginning (first), or one vector per "
+            "piece (max)."
         ),
     )
     overlap: int = Field(32, ge=0, description="Number of tokens that consecutive pieces share.")
@@ -150,8 +150,8 @@ class EncodeConfig(Config):
     def _sentences_are_pieces(self) -> EncodeConfig:
         if self.what == "sentences" and self.long != "first":
             raise ValueError("what = sentences makes one vector of each sentence: set long = first")
-        if self.sentences and (self.what != "passages" or self.long == "mean"):
-            raise ValueError("sentences = true needs what = passages, and long = first or max")
+        if self.sentences and self.what != "passages":
+            raise ValueError("sentences = true needs what = passages")
         return self
 
 
@@ -497,7 +497,6 @@ def known_vectors(config: EncodeConfig, embedder: Embedder, layout: RoleLayout) 
         if (
             manifest.inputs["model"] not in models
             or before.source is None
-            or before.long == "mean"
             or not alike
             or (config.sentences and not before.sentences)
         ):
@@ -562,7 +561,7 @@ def _plan(config: EncodeConfig, embedder: Embedder, layout: RoleLayout) -> Encod
             fix="give a smaller overlap, or a larger max_length",
         )
     budget = config.budget or embedder.budget
-    return EncodingPlan(frame, budget, config.long, config.overlap, config.most_pieces, embedder.unit)
+    return EncodingPlan(frame, budget, config.long, config.overlap, config.most_pieces)
 
 
 def _by_shard(

@@ -92,7 +92,7 @@ class Shard:
     def open(cls, path: Path, kind: Type, width: int) -> Shard:
         """Map a shard whose files have been checked."""
         about, ids = ShardFile.read(path), Ids.open(path)
-        codes = npy.load(path / "vectors.npy", [DTYPES[kind]], (len(ids), columns(kind, width)))
+        codes = npy.load(path / "vectors.npy", [DTYPES[kind]], (len(ids), width))
         scales = None
         if kind == "int8":
             scales = npy.load(path / "scales.npy", [np.float32], (len(ids),))

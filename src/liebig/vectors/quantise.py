@@ -5,7 +5,6 @@
 | fp32   | 4              | itself                      | 0                                            |
 | fp16   | 2              | rounded, 2^-11 relative     | 2^-11 |q| |d|, plus 2^-25 |q|_1 for tiny ones |
 | int8   | 1              | whole number * vector's scale | scale / 2 * |q|_1, scale = max |d_i| / 127   |
-| binary | 1/8            | +1 or -1                    | its own similarity: sum of q_i * sign(d_i)   |
 
 The error is that of rounding alone: over the stored numbers the search is exact.
 """
@@ -21,10 +20,10 @@ from numpy.typing import NDArray
 
 from liebig.base.errors import DataError
 
-Type = Literal["fp32", "fp16", "int8", "binary"]
+Type = Literal["fp32", "fp16", "int8"]
 Floats = NDArray[np.float32]
 Codes = NDArray[Any]
-DTYPES: dict[Type, Any] = {"fp32": np.float32, "fp16": np.float16, "int8": np.int8, "binary": np.uint8}
+DTYPES: dict[Type, Any] = {"fp32": np.float32, "fp16": np.float16, "int8": np.int8}
 QUIET_NAN = 0x7E00  # of fp16
 ROWS = 4096  # vectors looked at together
 
@@ -50,37 +49,21 @@ class VectorCodes:
 
     @property
     def finite(self) -> bool:
-        """Whether every number is one; int8 and binary have no others."""
+        """Whether every number is one; int8 has no others."""
         if self.codes.dtype.kind != "f":
             return True
         return all(np.isfinite(self.codes[i : i + ROWS]).all() for i in range(0, len(self), ROWS))
 
     def decode(self) -> Floats:
         """The numbers the codes stand for; fp32 is not copied."""
-        if self.type == "binary":
-            bits = np.unpackbits(self.codes, axis=1).astype(np.float32)
-            return np.subtract(2 * bits, 1, dtype=np.float32)
         values = self.codes.astype(np.float32, copy=False)
         return values if self.scales is None else values * self.scales[:, None]
-
-
-def columns(kind: Type, width: int) -> int:
-    """Codes of a vector."""
-    if kind == "binary" and width % 8:
-        raise DataError(
-            f"vectors of width {width} cannot be stored as binary",
-            fix=("use a width that is a multiple of 8, or int8"),
-        )
-    return width // 8 if kind == "binary" else width
 
 
 def encode(vectors: Floats, kind: Type) -> VectorCodes:
     """Round vectors to a type; what is not finite, or too large for it, is refused."""
     if not np.isfinite(vectors).all():
         raise DataError("a vector contains NaN or infinity", fix="check the model that made it")
-    columns(kind, vectors.shape[1])
-    if kind == "binary":
-        return VectorCodes(kind, np.packbits(vectors > 0, axis=1))
     if kind == "int8":
         scales = (np.abs(vectors).max(1, initial=0) / 127).astype(np.float32)
         safe = np.where(scales > 0, scales, 1)[:, None]
@@ -92,11 +75,9 @@ def encode(vectors: Floats, kind: Type) -> VectorCodes:
 
 @cache
 def table(kind: Type) -> Floats:
-    """What each code stands for, for compiled loops: one number a code, or eight where it is binary."""
+    """What each code stands for, for compiled loops: one number a code."""
     if kind == "fp32":
         return np.zeros(0, np.float32)
-    if kind == "binary":
-        return VectorCodes(kind, np.arange(256, dtype=np.uint8)[:, None]).decode()
     if kind == "fp16":
         codes = np.arange(1 << 16, dtype=np.uint16)
         # Half of the NaNs are signalling ones; casting those raises the invalid flag on aarch64.
