@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Any]) -> Path:
@@ -20,8 +20,7 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     home = home / "shared"
     home.mkdir(exist_ok=True)
     folder, finished = home / name, home / f"{name}.finished"
-    with (home / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(home / f"{name}.lock"):
         if not finished.exists():
             shutil.rmtree(folder, ignore_errors=True)  # what a process left that failed
             make(folder)

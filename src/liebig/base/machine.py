@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import multiprocessing
 import os
+import platform
+import secrets
 import shutil
 import signal
 import sys
@@ -21,9 +22,15 @@ from functools import cache
 from importlib.util import find_spec
 from math import exp, inf
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from liebig.base.errors import RecipeError, ResourceError
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+# The only place that asks which system this is.
+WINDOWS, MACOS = sys.platform == "win32", sys.platform == "darwin"
 
 BEGAN = time.monotonic()
 _numpy_alone: list[bool] = []  # set before `base/compiled.py` is imported
@@ -61,12 +68,35 @@ INSTRUCTIONS = (
 )  # fmt: skip
 
 
+# LLVM's names of those that Linux calls otherwise.
+LLVM_NAMES = {
+    "avx512vnni": VNNI, "avxvnni": "avx_vnni", "avx512bf16": "avx512_bf16", "amx-int8": "amx_int8", "dotprod": DOT
+}  # fmt: skip
+
+
 @cache
 def instructions() -> tuple[str, ...]:
-    """Which of INSTRUCTIONS this processor has; none where the system does not tell."""
+    """Which of INSTRUCTIONS this processor has; none where neither the system nor LLVM tells."""
     path = Path("/proc/cpuinfo")
-    flags = set(path.read_text(encoding="utf-8", errors="replace").split()) if path.is_file() else set()
+    if path.is_file():
+        flags = set(path.read_text(encoding="utf-8", errors="replace").split())
+    elif MACOS and platform.machine() == "arm64":
+        flags = {DOT}  # every processor of the M series has it; LLVM does not tell there
+    else:
+        flags = _llvm_flags()
     return tuple(name for name in INSTRUCTIONS if name in flags)
+
+
+def _llvm_flags() -> set[str]:
+    if find_spec("llvmlite") is None:
+        return set()
+    from llvmlite.binding import get_host_cpu_features
+
+    try:
+        features = get_host_cpu_features()
+    except RuntimeError:  # LLVM cannot tell either
+        return set()
+    return {LLVM_NAMES.get(name, name) for name, is_there in features.items() if is_there}
 
 
 PRECISION = "LIEBIG_PRECISION"  # of passages on a CPU, where nothing names it: fp32, int8 or auto
@@ -98,7 +128,12 @@ LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.
 
 def memory() -> int:
     """Bytes of memory this process may use: the machine's, or a container's where that is less."""
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if hasattr(os, "sysconf"):
+        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    else:  # Windows
+        import psutil
+
+        physical = psutil.virtual_memory().total
     said = (path.read_text(encoding="ascii").strip() for path in LIMITS if path.is_file())
     return min([physical, *(int(limit) for limit in said if limit.isdecimal())])
 
@@ -179,7 +214,7 @@ def others_load() -> float:
     """How many threads of other processes want to run, on average over the last minute; 0 where no one counts them."""
     try:
         load = os.getloadavg()[0]
-    except OSError:
+    except (OSError, AttributeError):  # Windows has no such function
         return 0.0
     age = max(time.monotonic() - BEGAN, 1e-3)
     used = sum(os.times()[:4])
@@ -348,23 +383,59 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-OWNED = ".owned"  # in a scratch folder; locked as long as its process lives
+def is_running(parent: int) -> bool:
+    """Whether the process that started this one still runs."""
+    if not WINDOWS:
+        return os.getppid() == parent  # an orphan is given another parent
+    import psutil
+
+    return bool(psutil.pid_exists(parent))
+
+
+def try_lock(path: Path) -> BaseFileLock | None:
+    """A lock on a file, held until it is released or its process ends; None while another holds it."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path, thread_local=False)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        return None
+    return lock
+
+
+def remove_lock(lock: BaseFileLock) -> None:
+    """Release a lock and remove its file: while it is still held, or another's could be removed."""
+    path = Path(lock.lock_file)
+    if WINDOWS:  # removes no file that is open, neither ours nor that of who has just taken the lock
+        lock.release()
+        with contextlib.suppress(PermissionError):
+            path.unlink(missing_ok=True)
+    else:
+        path.unlink(missing_ok=True)
+        lock.release()
 
 
 def scratch_folder(prefix: str) -> Path:
-    """A new folder for temporary files; those of the same prefix whose processes were killed are removed first."""
-    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+    """A new folder for temporary files; those of the same prefix whose processes were killed are removed first.
+
+    Its lock lies beside it, is taken before the folder is made and goes with this process.
+    """
+    for path in Path(tempfile.gettempdir()).glob(f"{prefix}*{LOCKED}"):
         with contextlib.suppress(OSError):
-            file = (left / OWNED).open("r+")
-            with file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(left, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=prefix))
-    mark = (folder / f"{OWNED}.new").open("w")
-    fcntl.flock(mark, fcntl.LOCK_EX)
-    Path(mark.name).rename(folder / OWNED)  # it never has this name without the lock
-    _held.append(mark)
+            lock = try_lock(path)
+            if lock is not None:
+                shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+                remove_lock(lock)
+    while True:
+        folder = Path(tempfile.gettempdir()) / f"{prefix}{secrets.token_hex(8)}"
+        lock = try_lock(folder.with_name(folder.name + LOCKED))
+        if lock is not None:
+            break
+    folder.mkdir(mode=0o700)
+    _held.append(lock)
     return folder
 
 
-_held: list[IO[str]] = []  # the locks of this process's scratch folders, which go with it
+LOCKED = ".lock"
+_held: list[BaseFileLock] = []  # the locks of this process's scratch folders, which go with it

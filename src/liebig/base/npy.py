@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from liebig.base.errors import AGAIN, CorruptError, ResourceError
+from liebig.base.machine import WINDOWS
 
 HEADER = 128  # bytes of a version 1.0 header of one or two axes, which numpy pads to a multiple of 64
 
@@ -163,6 +164,9 @@ def _mapped(path: Path) -> NDArray[Any]:
         size = os.fstat(file.fileno()).st_size
         if offset + count * dtype.itemsize > size:
             raise ValueError(f"{size:,} bytes are fewer than the header says")
+        if WINDOWS:  # whose maps need no descriptor
+            view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            return np.frombuffer(view, dtype, count, offset).reshape(shape)
         address = _LIBC.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
     if address == ctypes.c_void_p(-1).value:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -186,7 +190,8 @@ def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return shape, dtype
 
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_LIBC.mmap.restype = ctypes.c_void_p
-_LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_int64)
-_LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+if not WINDOWS:
+    _LIBC = ctypes.CDLL(None, use_errno=True)
+    _LIBC.mmap.restype = ctypes.c_void_p
+    _LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_int64)
+    _LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)

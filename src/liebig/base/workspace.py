@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
 import platform
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -23,11 +23,15 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from liebig.base.errors import AGAIN, CorruptError, LiebigError, ResourceError, TrainingError, WorkspaceError
 from liebig.base.json_file import BelowPath, read_json
+from liebig.base.machine import WINDOWS, try_lock
 from liebig.base.progress import say
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 MANIFEST = "manifest.json"
 INTENT = ".intent.json"
@@ -123,12 +127,14 @@ def stage(
         except LiebigError as error:
             if not resumed and not isinstance(error, TrainingError | ResourceError):
                 _clear(partial)
+                _allow_to_move(lock)
                 shutil.rmtree(partial, ignore_errors=True)
             raise
         _finish(partial, intent, seed, started, part_of)
+        _allow_to_move(lock)
         _swap(partial, out)
         (out / INTENT).unlink()
-        (out / lock.name).unlink()
+        (out / LOCK).unlink()
 
 
 def _flat(tree: Any, at: str = "") -> dict[str, Any]:
@@ -307,10 +313,26 @@ def atomic_write(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
     sync(path.parent)
+
+
+# Windows neither replaces nor moves what a program has open, nor a folder with such a file in it. A reader of a small
+# file is done in a moment, a scanner for viruses in a second.
+PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0) if WINDOWS else ()
+
+
+def replace(source: Path, target: Path) -> None:
+    """Put a file or folder in the place of another; on Windows again after a while, if one of them is open."""
+    for pause in PAUSES:
+        try:
+            os.replace(source, target)
+            return
+        except PermissionError:
+            time.sleep(pause)
+    os.replace(source, target)
 
 
 @cache
@@ -324,7 +346,7 @@ def versions() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def locked(folder: Path, what: str) -> Iterator[Path]:
+def locked(folder: Path, what: str) -> Iterator[BaseFileLock]:
     """Lock a folder against a second writer; the lock is released when its process ends."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -336,16 +358,23 @@ def locked(folder: Path, what: str) -> Iterator[Path]:
         raise WorkspaceError(
             f"the folder cannot be made: {error.strerror}", file=folder, fix="give another --out"
         ) from None
-    path = folder / LOCK
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            held = path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
-        except BlockingIOError:
-            held = False
-        if not held:  # by another, or it has just finished and taken the file away
+    try:
+        lock = try_lock(folder / LOCK)
+    except FileNotFoundError:
+        lock = None
+    try:
+        if lock is None or not (folder / LOCK).exists():  # another has it, or has just finished and moved it
             raise WorkspaceError(what, file=folder, fix="wait until it has finished, then run this again")
-        yield path
+        yield lock
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _allow_to_move(lock: BaseFileLock) -> None:
+    """Let a folder be moved or removed with its lock's file: Windows refuses that while the file is open."""
+    if WINDOWS:
+        lock.release()
 
 
 def _refuse_foreign(out: Path, partial: Path) -> None:
@@ -387,16 +416,27 @@ def _swap(partial: Path, out: Path) -> None:
     """Put the finished folder in place; an older one is moved aside first and removed last."""
     old = remove_old(out)
     if out.exists():
-        os.replace(out, old)
-    os.replace(partial, out)
+        try:
+            replace(out, old)
+        except PermissionError as error:
+            raise WorkspaceError(
+                f"cannot be replaced ({error.strerror}): a program has it open, or its parent is not writable",
+                file=out,
+                fix="close what uses it, then run the same command again to finish",
+            ) from None
+    replace(partial, out)
     sync(out.parent)
     remove_old(out)
 
 
 def discard(out: Path) -> None:
-    """Remove a stage's folder. Under another name first: half of it could not be told from a person's folder."""
-    os.replace(out, remove_old(out))
-    remove_old(out)
+    """Remove a stage's folder. Under another name first: half of it could not be told from a person's folder.
+
+    On Windows one that a server still reads stays; the next run removes it.
+    """
+    with contextlib.suppress(*((PermissionError,) if WINDOWS else ())):
+        os.replace(out, remove_old(out))
+        remove_old(out)
 
 
 def remove_old(out: Path) -> Path:
@@ -459,8 +499,10 @@ def _left_intent(partial: Path) -> Any:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    """Wait until a file, or the names in a folder, are on disk; Windows knows no such wait for a folder."""
+    if WINDOWS and path.is_dir():
+        return
+    descriptor = os.open(path, os.O_RDWR if WINDOWS else os.O_RDONLY)  # Windows syncs what it may write
     try:
         os.fsync(descriptor)
     finally:

@@ -34,6 +34,7 @@ from liebig.bm25.search import BM25, FORMAT, SUMMARY, BM25Settings, open_segment
 from liebig.collection.lookup import index_ids, read_strings, write_strings
 
 MOST_SEGMENTS = 8  # more are merged into one
+BLOCK = 1 << 20  # bytes that are written at once
 
 
 def write_index(
@@ -231,7 +232,12 @@ def _map(path: Path, kind: np.dtype[Any], size: int) -> NDArray[Any]:
     with path.open(
         "r+b"
     ) as file:  # a full disk is an error here; while the map is written it would be a SIGBUS
-        os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        else:  # macOS and Windows
+            file.seek(npy.HEADER)
+            for begin in range(0, mapped.nbytes, BLOCK):
+                file.write(bytes(min(BLOCK, mapped.nbytes - begin)))
     return mapped
 
 

@@ -20,7 +20,7 @@ from liebig import encoders
 from liebig.base import workspace
 from liebig.base.errors import DataError, LiebigError, ModelError, WorkspaceError, install_command
 from liebig.base.json_output import print_json
-from liebig.base.machine import DOT, PRECISION, VNNI, cores, default_precision
+from liebig.base.machine import DOT, PRECISION, VNNI, cores, default_precision, memory
 from liebig.base.progress import counted
 from liebig.base.records import Passage
 from liebig.base.rng import permute
@@ -66,20 +66,12 @@ def machine() -> Iterator[Finding]:
     """Versions, processor, GPUs, attention, extras, bundled encoders."""
     versions = ", ".join(f"{name} {version}" for name, version in workspace.versions().items())
     yield Finding("versions", versions)
-    yield Finding("processor", f"{platform.machine()}, {cores()} cores for this process, {_memory()}")
+    size = f"{memory() / GIB:.0f} GiB of memory"
+    yield Finding("processor", f"{platform.machine()}, {cores()} cores for this process, {size}")
     yield from _gpus()
     there = [f"{package} ({use})" for package, use in EXTRAS.items() if find_spec(package) is not None]
     yield Finding("extras", ", ".join(there) or "none")
     yield Finding("encoders", ", ".join(encoders.PREFIX + name for name in encoders.names()) or "none")
-
-
-def _memory() -> str:
-    """Total memory, where the system tells."""
-    path = Path("/proc/meminfo")
-    if not path.is_file():
-        return "memory unknown"
-    first = path.read_text(encoding="ascii").split("\n")[0]
-    return f"{int(first.split()[1]) * 1024 / GIB:.0f} GiB of memory"
 
 
 def _gpus() -> Iterator[Finding]:

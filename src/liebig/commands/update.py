@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from liebig.base.machine import is_running
 from liebig.base.progress import announce
 from liebig.builder.project_file import read_project
 from liebig.commands.build import DEFAULTS, option
@@ -49,7 +49,7 @@ def command(
             sources or [],
             announce,
             strict,
-            lambda: while_process not in (None, os.getppid()),
+            lambda: while_process is not None and not is_running(while_process),
             reading,
         )
         return

@@ -10,7 +10,6 @@ is not a model. Reading knows four modules by name, imports nothing a folder nam
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +25,7 @@ from torch import Tensor, nn
 from liebig.base.errors import ModelError
 from liebig.base.hub import model_folder
 from liebig.base.json_file import parse_json
+from liebig.base.workspace import replace, sync
 from liebig.model.backbone import Backbone
 from liebig.model.families import family_of
 from liebig.model.loading import check_folder, is_classifier, quiet, read_config, readable
@@ -149,9 +149,8 @@ def move_into(beside: Path, folder: Path) -> None:
     for path in files:
         target = folder / path.relative_to(beside)
         target.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(path, target)
+        sync(path)
+        replace(path, target)
 
 
 def encoder_folder(source: str | Path) -> Path:

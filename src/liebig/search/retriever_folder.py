@@ -19,6 +19,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from liebig.base import workspace
 from liebig.base.errors import DataError, WorkspaceError
 from liebig.base.json_file import BelowPath, parse_json
+from liebig.base.machine import remove_lock
 
 NAME = "retriever.json"
 WORK = "work"  # below the folder: stages of a build that no search reads
@@ -151,7 +152,7 @@ def exclusive(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            lock.unlink()
+            remove_lock(lock)
             with contextlib.suppress(OSError):  # where bad input left nothing to keep
                 (folder / WORK).rmdir()
                 folder.rmdir()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,9 +19,11 @@ from threading import Lock
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
+from filelock import FileLock
 from pydantic import Field
 
 from liebig.base.errors import RecipeError
+from liebig.base.machine import remove_lock
 from liebig.base.records import Passage
 from liebig.builder.user_questions import UNJUDGED, incomplete_line, read_file
 from liebig.formats.output import json_line
@@ -148,23 +149,22 @@ class Labelling:
 def append_line(path: Path, line: bytes) -> None:
     """Append a line, or several, and wait until they are on the disk; whatever fails, no part stays in the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab+", buffering=0) as file:
-        _append(file, line)
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
+    with lock.acquire():  # what another server appends must not be cut off below
+        with path.open("ab+", buffering=0) as file:
+            _append(file, line)
+        remove_lock(lock)
 
 
 def _append(file: FileIO, line: bytes) -> None:
-    fcntl.flock(
-        file, fcntl.LOCK_EX
-    )  # until it is closed: what another server appends must not be cut off below
     size = file.seek(0, os.SEEK_END)
     if size:
         file.seek(size - 1)
         if file.read(1) != b"\n":  # a user's own file may end without one
             line = b"\n" + line
     try:
-        if file.write(line) != len(
-            line
-        ):  # what a full disk has no room for is not an error of the first write
+        # What a full disk has no room for is not an error of the first write.
+        if file.write(line) != len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fsync(file.fileno())
     except OSError:

@@ -31,7 +31,8 @@ class QueryLog:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # What people search for is private, so only the owner may read it.
-            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
+            self._file = os.open(path, flags, 0o600)
         except OSError as error:
             raise RecipeError(
                 f"cannot write the log: {error.strerror}", file=path, fix="name another file with --log"

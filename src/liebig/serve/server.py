@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import resource
 import signal
 import socket
 import threading
 import webbrowser
 from collections import deque
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -307,6 +307,10 @@ def limited(limits: Limits) -> type[HttpToolsProtocol]:
 
 def _open_files(count: int) -> int:
     """How many files this process may have open, after asking the system for as many as `count`."""
+    if find_spec("resource") is None:  # Windows: its sockets are not counted
+        return count
+    import resource
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
     if soft == resource.RLIM_INFINITY or soft >= allowed:
