@@ -39,7 +39,7 @@ docs: install  ## the pages that are made from the code
 	$(BIN)/python docs/generate.py
 
 site: install  ## the documentation as pages, in site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	$(BIN)/python docs/build_site.py
 
 clean:
 	rm -rf .venv $(OUT) artefacts .mypy_cache .ruff_cache

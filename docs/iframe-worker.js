@@ -1,9 +1,9 @@
 // Search without a server. Browsers refuse web workers on file:// pages, so there the search worker runs in a hidden
-// iframe with the same interface: postMessage in, "message" events out.
+// iframe with the same interface: postMessage in, onmessage out, neither at once, because the page expects no answer
+// while it asks.
 if (location.protocol === "file:") {
-  window.Worker = class extends EventTarget {
+  window.Worker = class {
     constructor(url) {
-      super();
       this.waiting = [];
       this.frame = document.createElement("iframe");
       this.frame.hidden = true;
@@ -12,7 +12,7 @@ if (location.protocol === "file:") {
       inner.document.open();
       inner.document.write("<!doctype html><html><body></body></html>");
       inner.document.close();
-      inner.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
+      inner.postMessage = (data) => setTimeout(() => this.onmessage?.({ data: structuredClone(data) }));
       inner.importScripts = (...urls) => urls.reduce((last, next) => last.then(() => this.load(next)), Promise.resolve());
       this.load(url).then(() => {
         this.ready = true;
@@ -30,7 +30,7 @@ if (location.protocol === "file:") {
 
     postMessage(data) {
       if (!this.ready) this.waiting.push(data);
-      else this.frame.contentWindow.dispatchEvent(new MessageEvent("message", { data }));
+      else setTimeout(() => this.frame.contentWindow?.onmessage({ data: structuredClone(data) }));
     }
 
     terminate() {

@@ -1,4 +1,5 @@
 """Run docs/notebook.ipynb and keep its outputs: `pip install nbclient ipykernel`, then `python docs/run_notebook.py`.
+`--check` only runs it, in the environment of this Python; `.ci/wheel` does that with the wheel.
 
 The notebook runs in a new temporary folder. Of a result that has HTML only that is kept, and cells with the tag
 `progress` keep no output: both would show times. The digest of the code goes into the notebook, so that a test sees
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -26,8 +28,8 @@ def digest(cells: list[str]) -> str:
     return hashlib.sha256(json.dumps(cells).encode()).hexdigest()
 
 
-def run(path: Path) -> None:
-    """Execute a notebook and write it back with its outputs."""
+def run(path: Path, *, keep: bool) -> None:
+    """Execute a notebook, and write it back with its outputs if they are to be kept."""
     import nbformat
     from nbclient import NotebookClient
 
@@ -35,6 +37,8 @@ def run(path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="notebook-") as folder:
         client = NotebookClient(notebook, timeout=600, kernel_name="python3", record_timing=False)
         client.execute(cwd=folder)
+    if not keep:
+        return
     for cell in notebook.cells:
         if "progress" in cell.metadata.get("tags", ()):
             cell.outputs = []
@@ -50,4 +54,4 @@ def run(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    run(NOTEBOOK)
+    run(NOTEBOOK, keep="--check" not in sys.argv[1:])

@@ -98,7 +98,7 @@ def test_a_folder_is_built_searched_updated_served_and_labelled(system, tmp_path
         "label",
         str(out),
         "--out",
-        str(tmp_path / "judged"),
+        str(tmp_path / "judged" / "judgements.jsonl"),
         "--port",
         "0",
     ]
@@ -124,12 +124,12 @@ def test_a_folder_is_built_searched_updated_served_and_labelled(system, tmp_path
                 "question": "rye?",
                 "passage": json.loads(search(address, "rye"))["results"][0]["id"],
             }
-            post(f"{address}/label/judgement", {**judgement, "relevance": 2})
+            post(f"{address}/label/judgement", {**judgement, "relevance": 1})
         finally:
             server.terminate()
             server.wait(30)
-    lines = next((tmp_path / "judged").rglob("*.jsonl")).read_text(encoding="utf-8").splitlines()
-    assert json.loads(lines[0])["relevance"] == 2
+    lines = (tmp_path / "judged" / "judgements.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(lines[0])["relevance"] == 1
     # What the server kept open is removed by the next update.
     (folder / "sub" / "4.md").unlink()
     liebig(system, tmp_path, "update", out)

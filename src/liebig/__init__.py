@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from liebig.search.answer import Result
     from liebig.search.retriever import Retriever
 
-__version__ = "0.1.0"
+    __version__: str
 __all__ = [
     "BM25",
     "Collection",
@@ -54,6 +54,10 @@ HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("liebig")
     if name not in HOMES:
         raise AttributeError(f"module 'liebig' has no attribute {name!r}")
     return getattr(import_module(HOMES[name]), name)

@@ -429,6 +429,14 @@ def _swap(partial: Path, out: Path) -> None:
     remove_old(out)
 
 
+def link(source: str, target: str) -> None:
+    """Give a finished file a second name. A copy on Windows: there no name of it could go while one of them is open."""
+    try:
+        (shutil.copy2 if WINDOWS else os.link)(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
 def discard(out: Path) -> None:
     """Remove a stage's folder. Under another name first: half of it could not be told from a person's folder.
 

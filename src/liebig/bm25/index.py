@@ -73,7 +73,7 @@ class Segment:
             titles, texts = read_strings(path, "titles"), read_strings(path, "texts")
             if not len(titles) == len(texts) == len(ids):
                 raise CorruptError("has another number of texts than of ids", file=path, fix="index again")
-        gone = np.zeros(0, np.int64) if deleted is None else npy.load_numbers(deleted, len(ids))
+        gone = np.zeros(0, np.int64) if deleted is None else npy.load_numbers(deleted, len(ids)).copy()
         if deleted is not None and not npy.ascends(gone, strictly=True):
             raise npy.corrupt(deleted, "has numbers that are not in order")
         return cls(

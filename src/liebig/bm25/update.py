@@ -88,15 +88,8 @@ def _link_base(folder: Folder, base: Path) -> list[str]:
     index = BM25.open(base, hashes=False)
     for part in ("segments", "deleted"):
         if (base / part).is_dir():
-            shutil.copytree(base / part, folder.path / part, copy_function=_link)
+            shutil.copytree(base / part, folder.path / part, copy_function=workspace.link)
     return [segment.path.name for segment in index.segments]
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        Path(target).hardlink_to(source)
-    except OSError:
-        shutil.copy2(source, target)
 
 
 def _mark_deleted(path: Path, names: Sequence[str], old: int, delete: Iterable[str]) -> list[str]:

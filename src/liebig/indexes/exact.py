@@ -8,7 +8,6 @@ folder are taken over as they are. Saving links what is on disk and writes what 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -227,14 +226,7 @@ def place_shard(shard: Shard, target: Path) -> None:
     if shard.path is None:
         shard.save(target)
     else:
-        shutil.copytree(shard.path, target, copy_function=_link)
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
+        shutil.copytree(shard.path, target, copy_function=workspace.link)
 
 
 def convert(shards: Iterable[Shard], folder: Path, kind: Type, width: int, first: int) -> list[Shard]:

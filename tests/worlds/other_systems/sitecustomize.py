@@ -146,7 +146,7 @@ def _hiding(function: Callable[..., Any]) -> Callable[..., Any]:
     return hidden
 
 
-_readlink, _listdir, _real_open = os.readlink, os.listdir, open
+_readlink, _listdir, _stat, _real_open = os.readlink, os.listdir, os.stat, open
 
 
 def _in_use() -> Iterator[str]:
@@ -171,8 +171,19 @@ def _refuse_in_use(*paths: Any) -> None:
     places = [os.path.realpath(_text(path)) for path in paths]
     for used in _in_use():
         for place, path in zip(places, paths):
-            if used == place or used.startswith(place + "/"):
+            if used == place or used.startswith(place + "/") or _is_other_name(used, place):
                 raise PermissionError(errno.EACCES, f"is in use by a process ({used})", _text(path))
+
+
+def _is_other_name(used: str, place: str) -> bool:
+    """Whether the two are hard links of one file."""
+    with contextlib.suppress(OSError):
+        return (
+            os.path.isfile(place)
+            and _stat(place).st_nlink > 1
+            and os.path.samestat(_stat(used), _stat(place))
+        )
+    return False
 
 
 def _refuse_name(path: Any) -> None:
@@ -217,7 +228,8 @@ def _making(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _opening(function: Callable[..., Any], *, descriptor: bool) -> Callable[..., Any]:
     def opened(path: Any, mode: Any = "r", *rest: Any, **named: Any) -> Any:
-        if _text(path) and ours():
+        anonymous = "opener" in named or (descriptor and mode & os.O_TMPFILE == os.O_TMPFILE)
+        if _text(path) and not anonymous and ours():
             if HIDDEN.match(_text(path)):
                 raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
             new = bool(mode & os.O_CREAT) if descriptor else any(letter in mode for letter in "wax")
