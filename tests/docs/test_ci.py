@@ -1,14 +1,18 @@
-"""The descriptions of continuous integration name what is there."""
+"""The descriptions of continuous integration and of releases name what is there."""
 
 import re
 import subprocess
 import tomllib
 
+import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from tests.worlds.docs_pages import ROOT
 
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 def commands() -> list[str]:
@@ -22,17 +26,59 @@ def test_every_target_and_script_exists():
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     named = [line.split()[1] for line in commands() if line.startswith("make ")]
     assert {"check", "test", "demo"} <= set(named) <= set(targets)
-    assert commands().count(".ci/wheel") == 2
+    assert ".ci/wheel" in commands()
+    assert {"python .ci/wheel", "python .ci/wheel --oldest"} <= set(commands())
 
 
-def test_tests_run_on_both_processors_and_on_every_python_of_the_package():
-    matrix = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]["tests"]["strategy"]["matrix"]
-    assert matrix["os"] == ["ubuntu-24.04", "ubuntu-24.04-arm"]
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    listed = [line.rpartition(" ")[2] for line in project["classifiers"] if "Python :: 3." in line]
-    assert matrix["python"] == listed == ["3.11", "3.12", "3.13"]
+def test_tests_run_on_every_system_and_on_every_python_of_the_package():
+    jobs = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]
+    matrix = jobs["tests"]["strategy"]["matrix"]
+    assert [name.partition("-")[0] for name in matrix["os"]] == ["ubuntu", "ubuntu", "macos", "windows"]
+    listed = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if "Python :: 3." in line]
+    assert matrix["python"] == listed == ["3.11", "3.12", "3.13", "3.14"]
+    for job in ("tests", "wheel"):  # on Windows there is no make
+        assert not [step for step in jobs[job]["steps"] if "make" in step.get("run", "").split()]
 
 
-def test_the_scripts_are_bash():
-    for name in ("run", "wheel"):
-        subprocess.run(["bash", "-n", str(ROOT / ".ci" / name)], check=True)
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_are_pinned_to_commits_and_rights_are_few(path):
+    text = path.read_text(encoding="utf-8")
+    uses = re.findall(r"uses: (\S+)(.*)", text)
+    assert [
+        name for name, rest in uses if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", name) or " # v" not in rest
+    ] == []
+    assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
+
+
+def test_the_scripts_can_be_read():
+    subprocess.run(["bash", "-n", str(ROOT / ".ci" / "run")], check=True)
+    for name in ("wheel", "image"):
+        compile((ROOT / ".ci" / name).read_text(encoding="utf-8"), name, "exec")
+
+
+def test_the_oldest_versions_are_the_lower_bounds():
+    rows = (ROOT / ".ci" / "oldest.txt").read_text(encoding="utf-8").splitlines()[1:]
+    oldest = dict(row.lower().replace("_", "-").split("==") for row in rows)
+    wanted = map(Requirement, [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["train"]])
+    for one in wanted:
+        if one.marker is None or one.marker.evaluate({"sys_platform": "linux"}):
+            name = one.name.lower().replace("_", "-")
+            [bound] = [each.version for each in one.specifier if each.operator == ">="]
+            assert (name, one.specifier.contains(oldest[name])) == (name, True)
+            assert [int(part) for part in bound.split(".")] == _padded(oldest[name], bound.count(".") + 1)
+
+
+def _padded(version: str, length: int) -> list[int]:
+    parts = [int(part) for part in version.split(".")]
+    assert not any(parts[length:]), f"{version} is newer than the bound"
+    return parts[:length]
+
+
+def test_only_one_module_asks_which_system_this_is():
+    asks = re.compile(
+        r"\bsys\.platform\b|\bos\.name\b|platform\.system\(|^import (?:fcntl|resource|pwd|grp|termios)\b",
+        re.M,
+    )
+    sources = (ROOT / "src" / "liebig").rglob("*.py")
+    found = [path.name for path in sources if asks.search(path.read_text(encoding="utf-8"))]
+    assert found == ["machine.py", "workspace.py"], "versions() of a manifest names the system, too"

@@ -42,7 +42,7 @@ def test_every_page_is_there_and_fetches_nothing_from_elsewhere(site):
 
 def test_every_page_can_be_reached_from_the_navigation(site):
     start = (site / "index.html").read_text(encoding="utf-8")
-    linked = set(re.findall(r'href="([\w./-]+\.html)"', start)) | {"404.html", "index.html"}
+    linked = set(re.findall(r'href="(?:\./)?([\w/-]+\.html)"', start)) | {"404.html", "index.html"}
     assert {path.relative_to(site).as_posix() for path in site.rglob("*.html")} - linked == set()
 
 

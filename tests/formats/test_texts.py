@@ -148,7 +148,10 @@ def test_a_damaged_pdf_is_a_sentence(tmp_path, capsys, spoil):
     assert not capsys.readouterr().err, "pypdf's own remarks name no file"
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", ".hidden", "a\\b", "c:x", "n" * 300])
+@pytest.mark.parametrize(
+    "name",
+    ["../x", "/etc/x", "a/../../x", ".hidden", "a\\b", "c:x", "n" * 300, "nul", "b/Com1.md", "what?", "end."],
+)
 def test_a_document_is_never_written_outside_of_its_folder(tmp_path, name):
     with pytest.raises(DataError, match="cannot be the path"):
         texts.write_texts(tmp_path, [Document(name, "", ())])

@@ -6,6 +6,7 @@ names. One that is binary or empty is listed; one that cannot be read too, if th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
@@ -23,6 +24,8 @@ from liebig.formats.preview import Preview
 from liebig.formats.rows import check_text
 
 PLAIN = frozenset(KINDS["text"].suffixes)
+# What Windows does not take in the name of a file: these characters, a dot or space at its end, names of devices.
+UNSAFE = re.compile(r'[<>:"|?*\\\x00-\x1f]|[. ]$|^(?i:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)')
 # Suffixes of data: such a file is a document only in a folder, and where no format of data fits it.
 SUFFIXES = frozenset(BY_SUFFIX) - {".csv", ".tsv", ".json", ".jsonl", ".ndjson"}
 
@@ -114,10 +117,10 @@ def write_texts(folder: Path, documents: Iterable[Document]) -> int:
 
 
 def _safe(name: str) -> str:
-    """The path of a document's file, which never leaves the folder."""
+    """The path of a document's file, which never leaves the folder and can be one on every system."""
     path = PurePosixPath(name)
-    wrong = path.is_absolute() or any(part in ("..", ".") or part.startswith(".") for part in path.parts)
-    if wrong or "\\" in name or ":" in name or any(len(part.encode()) > 200 for part in path.parts):
+    wrong = path.is_absolute() or any(part.startswith(".") or UNSAFE.search(part) for part in path.parts)
+    if wrong or any(len(part.encode()) > 200 for part in path.parts):
         raise DataError(f"the id {name!r} cannot be the path of a file", fix="choose another format")
     return str(path) if path.suffix == ".md" else f"{path}.md"
 

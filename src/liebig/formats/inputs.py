@@ -425,7 +425,7 @@ class DiskSource(InputSource):
             return children, (), ()
         root = self._root or self.path.resolve()
         try:
-            paths = sorted(self.path.iterdir())
+            paths = sorted(self.path.iterdir(), key=lambda path: path.name)  # alike on every system
         except OSError as error:
             reason = f"the folder cannot be listed ({os.strerror(error.errno or 0)})"
             return children, (DataError(reason, file=self.label, fix="allow it to be read"),), ()
