@@ -23,7 +23,7 @@ from liebig.base.errors import DataError
 from liebig.base.json_file import FileModel, FileName, Nonnegative, read_json
 from liebig.base.records import Title
 from liebig.collection.lookup import Ids, memory_ids, write_ids
-from liebig.vectors.quantise import DTYPES, Floats, Type, VectorCodes, columns, encode
+from liebig.vectors.quantise import DTYPES, Floats, Type, VectorCodes, encode
 
 FORMAT = 1
 SUMMARY = "vectors.json"
