@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -49,3 +51,64 @@ def test_torch_gets_its_threads_back() -> None:
     with machine.computing_threads(1) as count:
         assert count == torch.get_num_threads() == 1
     assert torch.get_num_threads() == before
+
+
+@pytest.fixture
+def no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """/proc/cpuinfo is not there."""
+    there = Path.is_file
+    monkeypatch.setattr(Path, "is_file", lambda path: path.parts[1:2] != ("proc",) and there(path))
+    machine.instructions.cache_clear()
+
+
+def test_apple_silicon_has_the_dot_product(monkeypatch: pytest.MonkeyPatch, no_proc: None) -> None:
+    monkeypatch.setattr(machine, "MACOS", True)
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    assert machine.instructions() == (machine.DOT,)
+    machine.instructions.cache_clear()
+
+
+def test_windows_has_the_instructions_that_llvm_tells(monkeypatch: pytest.MonkeyPatch, no_proc: None) -> None:
+    import llvmlite.binding
+
+    told = {"avx512vnni": True, "avx2": True, "amx-int8": False, "sse": True}
+    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_features", lambda: told)
+    assert machine.instructions() == ("avx2", machine.VNNI)
+    machine.instructions.cache_clear()
+
+
+def test_llvm_and_linux_call_the_same_instructions_by_their_names() -> None:
+    machine.instructions.cache_clear()
+    if Path("/proc/cpuinfo").is_file():
+        assert set(machine.INSTRUCTIONS) & machine._llvm_flags() == set(machine.instructions())
+
+
+def test_memory_without_sysconf_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "LIMITS", ())
+    import psutil  # needs sysconf itself where there is one
+
+    told = machine.memory()
+    monkeypatch.delattr(os, "sysconf")
+    assert machine.memory() == told == psutil.virtual_memory().total
+
+
+def test_a_parent_runs_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    for windows in (False, True):
+        monkeypatch.setattr(machine, "WINDOWS", windows)
+        assert machine.is_running(os.getppid())
+        assert not machine.is_running(2**22 + 1)  # no process has this number
+
+
+def test_scratch_folders_of_killed_processes_go_and_those_of_living_ones_stay(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(machine.tempfile, "gettempdir", lambda: str(tmp_path))
+    first = machine.scratch_folder("scratch-")
+    second = machine.scratch_folder("scratch-")
+    assert first.is_dir()
+    machine._held.pop().release()  # as the end of the process does
+    third = machine.scratch_folder("scratch-")
+    assert sorted(tmp_path.glob("scratch-*[!k]")) == sorted([first, third])
+    assert not second.exists()
+    while machine._held:
+        machine._held.pop().release()

@@ -68,6 +68,16 @@ def test_the_oldest_versions_are_the_lower_bounds():
             assert [int(part) for part in bound.split(".")] == _padded(oldest[name], bound.count(".") + 1)
 
 
+def test_the_licence_of_every_package_is_listed():
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8").partition("## Licences")[2]
+    rows = [row.split("|")[2:4] for row in page.splitlines() if row.startswith("| ")][2:]
+    for column, names in enumerate((PROJECT["dependencies"], PROJECT["optional-dependencies"]["train"])):
+        listed = re.sub(r"\([^)]*\)", "", ",".join(row[column] for row in rows)).split(",")
+        assert sorted(filter(None, map(str.strip, listed))) == sorted(
+            Requirement(name).name for name in names
+        )
+
+
 def _padded(version: str, length: int) -> list[int]:
     parts = [int(part) for part in version.split(".")]
     assert not any(parts[length:]), f"{version} is newer than the bound"

@@ -82,7 +82,7 @@ def ours(depth: int = 2) -> bool:
 
 
 def is_ours(names: dict[str, Any] | None) -> bool:
-    return bool(names) and str(names.get("__name__", "")).partition(".")[0] == "liebig"
+    return str((names or {}).get("__name__", "")).partition(".")[0] == "liebig"
 
 
 class OtherModule(ModuleType):
@@ -267,6 +267,6 @@ if SYSTEM:
         os.replace, os.rename = _moving(os.replace), _moving(os.rename)
         os.unlink, os.remove, os.rmdir = _removing(os.unlink), _removing(os.remove), _removing(os.rmdir)
         os.mkdir = _making(os.mkdir)
-        os.fsync = _synced
+        os.fsync = _synced  # type: ignore[assignment]
         signal.SIGBREAK = signal.SIGTERM  # type: ignore[attr-defined]
     os.open = _opening(os.open, descriptor=True)
