@@ -13,6 +13,7 @@ import gzip
 import io
 import json
 import lzma
+import plistlib
 import struct
 import sys
 import tarfile
@@ -200,14 +201,16 @@ def message(subject: str, sender: str, text: str, attached: tuple[str, bytes] | 
 
 
 def outlook(properties: dict[str, str]) -> bytes:
-    """A .msg file: an OLE container (version 3, sectors of 512 bytes) with a stream per property.
+    """A .msg file: a stream per property."""
+    return ole({f"__substg1.0_{name}001F": text.encode("utf-16-le") for name, text in properties.items()})
+
+
+def ole(contents: dict[str, bytes]) -> bytes:
+    """An OLE container (version 3, sectors of 512 bytes).
 
     Streams are padded to 4,096 bytes, from which on they are kept in sectors of their own and not in a shared one.
     """
-    streams = {
-        f"__substg1.0_{name}001F": text.encode("utf-16-le").ljust(4096, b"\0")
-        for name, text in properties.items()
-    }
+    streams = {name: data.ljust(4096, b"\0") for name, data in contents.items()}
     free, end, fat_mark = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD
     directories = (len(streams) + 1 + 3) // 4
     fat, sectors = [fat_mark, *range(2, directories + 1), end], list[bytes]()
@@ -245,11 +248,116 @@ def outlook(properties: dict[str, str]) -> bytes:
     return head + allocation + table + b"".join(sectors)
 
 
+def doc(text: str, flags: int = 0) -> bytes:
+    """A Word 97 file of two pieces: the first half in Windows-1252, the second in UTF-16."""
+    half = len(text) // 2
+    first, second = text[:half].encode("cp1252"), text[half:].encode("utf-16-le")
+    header = bytearray(0x400)
+    struct.pack_into("<H", header, 0, 0xA5EC)
+    struct.pack_into("<H", header, 0x0A, flags)
+    struct.pack_into("<i", header, 0x4C, len(text))
+    places = struct.pack("<3I", 0, half, len(text))
+    for at in (2 * 0x400 | 0x40000000, 0x400 + len(first)):
+        places += struct.pack("<HIH", 0, at, 0)
+    table = b"\x01\x02\0ab" + b"\x02" + struct.pack("<I", len(places)) + places
+    struct.pack_into("<II", header, 0x1A2, 0, len(table))
+    return ole({"0Table": table, "WordDocument": bytes(header) + first + second})
+
+
+def ppt(slides: list[tuple[str, str]]) -> bytes:
+    """A PowerPoint 97 file: titles in the document's list, texts on the slides; the first edit left another."""
+
+    def record(type: int, data: bytes, version: int = 0) -> bytes:
+        return struct.pack("<HHI", version, type, len(data)) + data
+
+    def directory(first: int, places: list[int]) -> bytes:
+        return record(6002, struct.pack(f"<I{len(places)}I", first | len(places) << 20, *places))
+
+    listed = b"".join(
+        record(1011, struct.pack("<I16x", 2 + n)) + record(3999, struct.pack("<I", 0))
+        + record(4000, title.encode("utf-16-le"))
+        for n, (title, _) in enumerate(slides)
+    )  # fmt: skip
+    data = record(1000, record(4080, listed, 0xF), 0xF)
+    places, before = [0], 0
+    for text in ("an older text", *(text for _, text in slides)):
+        places.append(len(data))
+        data += record(1006, record(3999, struct.pack("<I", 4)) + record(4008, text.encode("cp1252")), 0xF)
+    for numbers, first in ((places[:2], 1), (places[2:], 2)):
+        at = len(data)
+        data += directory(first, numbers)
+        before, edit = len(data), before
+        data += record(4085, struct.pack("<5I8x", 0, 0, edit, at, 1))
+    user = record(0x0FF6, struct.pack("<III", 0x14, 0xE391C05F, before))
+    return ole({"Current User": user, "PowerPoint Document": data})
+
+
+def xls(sheet: str, rows: list[list[str]]) -> bytes:
+    """An Excel 97 file of one sheet."""
+
+    def record(type: int, data: bytes) -> bytes:
+        return struct.pack("<HH", type, len(data)) + data
+
+    name = struct.pack("<BB", len(sheet), 0) + sheet.encode("latin-1")
+    begin = record(0x809, struct.pack("<HHHHII", 0x600, 5, 0, 1997, 0, 0)) + record(
+        0x42, struct.pack("<H", 1200)
+    )
+    size = len(begin) + 4 + 6 + len(name) + 4
+    begin += record(0x85, struct.pack("<IBB", size, 0, 0) + name) + record(0x0A, b"")
+    cells = b"".join(
+        record(0x204, struct.pack("<HHHHB", y, x, 0, len(cell), 1) + cell.encode("utf-16-le"))
+        for y, row in enumerate(rows)
+        for x, cell in enumerate(row)
+    )
+    body = record(0x809, struct.pack("<HHHHII", 0x600, 0x10, 0, 1997, 0, 0)) + cells + record(0x0A, b"")
+    return ole({"Workbook": begin + body})
+
+
 def table_of(rows: list[tuple[str, ...]], delimiter: str) -> bytes:
     """A table of text."""
     return "".join(delimiter.join(row) + "\n" for row in rows).encode()
 
 
+def mht(title: str, body: str) -> bytes:
+    """A web page as browsers save it."""
+    return (
+        f"Subject: {title}\r\nMIME-Version: 1.0\r\nContent-Type: multipart/related; boundary=b\r\n\r\n--b\r\n"
+        f"Content-Type: text/html; charset=utf-8\r\n\r\n<html><title>{title}</title>{body}</html>\r\n--b\r\n"
+        "Content-Type: image/png\r\nContent-Location: a.png\r\n\r\nx\r\n--b--\r\n"
+    ).encode()
+
+
+CALENDAR = """BEGIN:VCALENDAR
+VERSION:2.0
+BEGIN:VEVENT
+DTSTART:20270309T190000Z
+SUMMARY:Bell ringing
+END:VEVENT
+BEGIN:VEVENT
+DTSTART;TZID=Europe/Vienna:20270514T143000
+UID:1234
+SUMMARY:Open forge
+DESCRIPTION:The blacksmith shows how to forge
+  a nail\\, and everybody may try.
+ORGANIZER;CN="Ann Smith":mailto:ann@example.org
+BEGIN:VALARM
+DESCRIPTION:Reminder
+END:VALARM
+END:VEVENT
+END:VCALENDAR
+"""
+CONTACTS = """BEGIN:VCARD
+VERSION:3.0
+FN:Ines Moor
+TEL;TYPE=home:+43 1 234
+END:VCARD
+BEGIN:VCARD
+N:Reed;Paul;;;
+EMAIL:paul@example.org
+NOTE:Tunes bagpipes and hurdy-gurdies.
+PHOTO;ENCODING=b:AAAA
+END:VCARD
+"""
 NOTEBOOK = {
     "cells": [
         {"cell_type": "markdown", "source": ["# Rainfall of the valley\n", "Gauges are read at dawn."]},
@@ -499,6 +607,13 @@ def contents() -> dict[str, bytes]:
             ]
         ),
         "logs/gateway.log": LOG,
+        "dates/village.ics": CALENDAR,
+        "dates/people.vcf": CONTACTS,
+        "film/beavers.srt": "1\n00:00:01,000 --> 00:00:03,000\n<i>Beavers build</i> a lodge\n\n2\n00:00:03,100 --> "
+        "00:00:05,000\nof peeled willow branches.\n",
+        "film/owls.vtt": "WEBVTT\n\n00:01.000 --> 00:04.000\nThe barn owl hunts voles by ear alone.\n",
+        "code/fix.patch": "--- a/dam.c\n+++ b/dam.c\n@@ -1 +1 @@\n-open_spillway(3);\n+open_spillway(4); "
+        "/* four gates since the flood */\n",
         "office/choir.rtf": RTF,
         "run/backup": "#!/usr/bin/env python3\n\ndef seal_vault():\n"
         "    '''Seal the seed vault after each delivery.'''\n",
@@ -520,6 +635,19 @@ def contents() -> dict[str, bytes]:
         ),
         "packed/vineyard.tar.gz": tar_of(
             {"riesling.txt": b"Riesling on steep slate is harvested with a monorail.\n", "x.txt": b"Pinot.\n"}
+        ),
+        "settings/metronome.plist": plistlib.dumps(
+            {"metronome": {"tempo of the polonaise": 92}}, fmt=plistlib.FMT_BINARY
+        ),
+        "web/saved.mht": mht(
+            "Sundials", "<main><p>The noon mark of the abbey is carved in marble.</p></main>"
+        ),
+        "office/minutes.doc": doc("Minutes of the allotment club\rThe hosepipe ban of July was lifted.\r"),
+        "office/kites.ppt": ppt(
+            [("Kites", "Box kites lift a camera."), ("Tails", "A tail steadies a kite in gusts.")]
+        ),
+        "office/harvest.xls": xls(
+            "Harvest", [["crop", "remark"], ["quince", "The quince was made into jelly for the fair."]]
         ),
         "office/contract.docx": docx(
             ["The lessee of the windmill repairs the sails at his own cost."],
@@ -626,8 +754,11 @@ LISTED = {
         b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600,
         "is encrypted, or in the format from before 2007",
     ),
-    "broken/old.doc": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600, "an Office file from before 2007"),
-    "broken/tool.exe": (b"MZ\x90\0\x03\0\0\0", "binary"),
+    "broken/old.doc": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600, "cannot be read completely"),
+    "broken/tool.exe": (b"MZ\x90\0\x03\0\0\0", "a program"),
+    "broken/state.bin": (b"\x01\x02\0\x03", "binary"),
+    "broken/papers.7z": (b"7z\xbc\xaf\x27\x1c\0\x04", "an archive that is not read"),
+    "broken/places.sqlite": (b"SQLite format 3\0\x10", "a database"),
     "broken/cut.txt.gz": (gzip.compress(b"cut off " * 500, mtime=0)[:-20], "cannot be read completely"),
     "broken/entities.xml": (
         b'<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>',
@@ -696,6 +827,16 @@ ASKED = [
     Asked("eml", "For whom does the last ferry wait?", "mail/ferry.eml"),
     Asked("attachment", "Where was a monocle found?", "mail/ferry.eml"),
     Asked("mbox", "Where do the boathouse keys hang?", "mail/village.mbox:1"),
+    Asked("doc", "When was the hosepipe ban lifted?", "office/minutes.doc"),
+    Asked("ppt", "What steadies a kite in gusts?", "office/kites.ppt"),
+    Asked("xls", "What was the quince made into?", "office/harvest.xls:Harvest:2"),
+    Asked("ics", "When does the blacksmith show how to forge a nail?", "dates/village.ics:event-8"),
+    Asked("vcf", "Who tunes bagpipes?", "dates/people.vcf:contact-7"),
+    Asked("srt", "Of what do beavers build their lodge?", "film/beavers.srt"),
+    Asked("vtt", "How does the barn owl hunt voles?", "film/owls.vtt"),
+    Asked("patch", "open four gates of the spillway since the flood", "code/fix.patch"),
+    Asked("plist", "tempo of the polonaise on the metronome", "settings/metronome.plist"),
+    Asked("mht", "Where is the noon mark carved in marble?", "web/saved.mht"),
     Asked("msg", "Who offers to regild the carousel horses?", "mail/offer.msg"),
     Asked("latin-1", "Wann wird das Wehr der Mühle gespült?", "old/latin.txt"),
     Asked("utf-16", "Where does the sluice keeper live?", "old/utf16.txt"),

@@ -55,6 +55,12 @@ def cache_folder() -> Path:
     )
 
 
+def config_folder() -> Path:
+    """Where the user's own configuration lies: `liebig` in the folder for configurations."""
+    told = os.environ.get("XDG_CONFIG_HOME", "")
+    return (Path(told) if os.path.isabs(told) else Path("~/.config").expanduser()) / "liebig"
+
+
 def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

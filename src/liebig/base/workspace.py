@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 INTENT = ".intent.json"
 LOCK = ".lock"
+RACY = 2.0  # seconds after a change in which another one might not show in the times of a file
 OWN = ".liebig"  # a retriever in the folder it was built from (`builder/project_file.py`)
 PACKAGES = ("liebig", "torch", "transformers", "tokenizers", "numpy", "PyStemmer", "faiss-cpu")
 
@@ -106,7 +107,7 @@ def stage(
     _refuse_overlap(out, inputs)
     with ThreadPoolExecutor() as pool:  # hashing lets other threads run
         digests = dict(zip(inputs, pool.map(digest, inputs.values())))
-    intent = {"kind": kind, "recipe": _plain(recipe), "inputs": digests}
+    intent = {"kind": kind, "recipe": plain(recipe), "inputs": digests}
     with locked(partial, "another process is writing this folder") as lock:
         if out.exists():  # a run that was killed at its end may have left the older folder
             remove_old(out)
@@ -243,7 +244,7 @@ def is_up_to_date(out: Path, *, kind: str, recipe: Mapping[str, Any], inputs: Ma
         manifest = verify(out)
     except WorkspaceError:
         return False
-    same = manifest.kind == kind and manifest.recipe == _plain(recipe) and set(manifest.inputs) == set(inputs)
+    same = manifest.kind == kind and manifest.recipe == plain(recipe) and set(manifest.inputs) == set(inputs)
     return same and all(manifest.inputs[name] == digest(path) for name, path in inputs.items())
 
 
@@ -479,18 +480,29 @@ def hash_file(path: Path) -> str:
 def _hash_readable(path: Path) -> str:
     """The hash of an input, or a mark where it is not a readable file; the stage that reads it reports why."""
     try:
-        return hash_file(path) if path.is_file() else "not a file"
+        if not path.is_file():
+            return "not a file"
+        facts = path.stat()
+        if time.time() - max(facts.st_mtime, facts.st_ctime) < RACY:
+            return hash_file(path)
+        return _hash_of(path, (facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns))
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
             raise
         return errno.errorcode[error.errno]
 
 
+@lru_cache(maxsize=1 << 17)
+def _hash_of(path: Path, stamp: tuple[int, ...]) -> str:
+    """The hash of a file, kept while its stamp is the same: who follows a folder asks again with every change."""
+    return hash_file(path)
+
+
 def _hash_json(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def _plain(value: Mapping[str, Any]) -> Any:
+def plain(value: Mapping[str, Any]) -> Any:
     """The recipe as JSON gives it back, so that a comparison with a stored one is exact.
 
     Bytes of a file's name that are not UTF-8 become question marks: JSON has no place for them.

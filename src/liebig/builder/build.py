@@ -33,7 +33,7 @@ from pydantic import Field
 
 from liebig import encoders
 from liebig.base import workspace
-from liebig.base.config import Config, InputPath
+from liebig.base.config import Config, InputPath, inputs, recorded
 from liebig.base.errors import DataError, RecipeError, WorkspaceError
 from liebig.base.hub import model_folder
 from liebig.base.json_file import FileModel, read_json
@@ -55,6 +55,7 @@ from liebig.builder.steps import Candidate, Exam, IndexedCorpus
 from liebig.builder.training import may_train, train_on_documents
 from liebig.builder.user_questions import GIVEN, UserQuestionsConfig
 from liebig.collection import Collection
+from liebig.formats.convert import user_converters
 from liebig.formats.documents import document_lines
 from liebig.formats.ledger import FILES, SKIPPED, summary_lines
 from liebig.formats.output import json_line, write_lines
@@ -252,6 +253,7 @@ def _described(
         more={
             "sources": [absolute(source) for source in config.sources],
             "languages": Collection(builder.out / WORK / "read").languages,
+            "converted": sorted({one.suffix for one in (*user_converters(), *config.convert)}),
             **reading_options(config),
         },
     )
@@ -340,6 +342,20 @@ def kept_documents(out: Path) -> Path:
     return out / WORK / "documents.jsonl"
 
 
+def earlier_run(folder: Path, config: Config, *same: str) -> tuple[Path, ...]:
+    """The folder, if the same version of Liebig wrote it by the same recipe; but for the inputs named in `same`, what
+    it was made of may have changed since."""
+    try:
+        manifest = workspace.verify(folder)
+    except WorkspaceError:
+        return ()
+    recipe, versions = workspace.plain(recorded(config)), workspace.versions()
+    alike = manifest.recipe == recipe and manifest.versions["liebig"] == versions["liebig"]
+    paths = inputs(config)
+    alike = alike and all(manifest.inputs[name] == workspace.digest(paths[name]) for name in same)
+    return (folder,) if alike else ()
+
+
 class ReadSummary(FileModel):
     """Of `summary.json`: what became of the files, and what the columns of tables were taken for."""
 
@@ -349,19 +365,18 @@ class ReadSummary(FileModel):
 
 def read_collection(builder: Builder, config: BuildConfig, model: Path) -> Path:
     """Documents and passages of the sources, and the list of files that could not be read."""
-    read = builder.work(
-        "read",
-        INIT,
-        InitConfig(
-            paths=config.sources,
-            format=config.format,
-            strict=config.strict,
-            languages=config.language is None,
-            exclude=config.exclude,
-            include=config.include,
-            ignore_files=config.ignore_files,
-        ),
+    reading = InitConfig(
+        paths=config.sources,
+        format=config.format,
+        strict=config.strict,
+        languages=config.language is None,
+        exclude=config.exclude,
+        include=config.include,
+        ignore_files=config.ignore_files,
+        convert=(*user_converters(), *config.convert),
     )
+    before = earlier_run(builder.out / WORK / "read", reading)
+    read = builder.work("read", INIT, reading.model_copy(update={"reuse": before}))
     summary = read_json(read / "summary.json", ReadSummary)
     (builder.out / FILES).write_text(json_line(summary.files), encoding="utf-8")
     skipped = builder.out / SKIPPED
@@ -377,7 +392,9 @@ def read_collection(builder: Builder, config: BuildConfig, model: Path) -> Path:
         language=sentence_language(config.language),
         copies=True,
     )
-    return builder.part("collection", PASSAGES, cut)
+    now = builder.before
+    before = () if now is None else earlier_run(builder.out / now.collection, cut, "tokenizer")
+    return builder.part("collection", PASSAGES, cut.model_copy(update={"reuse": before}))
 
 
 def unread_lines(out: Path) -> list[str]:

@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from liebig import encoders
 from liebig.base.config import Config, one_or_several
 from liebig.base.hub import model_folder
+from liebig.formats.convert import Converter, only_made
 from liebig.search.retriever_folder import RERANK_DEPTH
 
 READING = (
@@ -95,6 +96,12 @@ class BuildConfig(Config):
     )
     ignore_files: bool = Field(
         default=True, description="Leave out what .gitignore and .liebigignore files list."
+    )
+    convert: Annotated[tuple[Converter, ...], BeforeValidator(only_made)] = Field(
+        default=(),
+        description="A command that turns files of a suffix into text where Liebig finds none: "
+        "'.pdf=ocrmypdf --force-ocr --sidecar {text} {path} /dev/null'. Repeatable [default: those of the user's "
+        "configuration].",
     )
     strict: bool = Field(
         default=False, description="Fail on unreadable or suspicious files [default: skip and list them]."

@@ -20,6 +20,7 @@ from liebig.base import workspace
 from liebig.base.config import one_or_several, parse, read_toml
 from liebig.base.errors import RecipeError
 from liebig.builder.build_config import BuildConfig
+from liebig.formats.convert import config_file
 
 NAME = "liebig.toml"
 OUT = workspace.OWN
@@ -44,6 +45,12 @@ def read_project(folder: Path, given: Mapping[str, Any] | None = None) -> Projec
             fix=f"name a folder, or write a {NAME} (docs/build.md says how)",
         )
     tree = read_toml(path)
+    if "convert" in tree:
+        raise RecipeError(
+            f"convert names commands, which a {NAME} cannot, because a folder may be somebody else's",
+            file=path,
+            fix=f"write them in {config_file()}, or give --convert",
+        )
     fields = {name: value for name, value in tree.items() if name != "out"}
     fields["sources"] = [
         _below(folder, source, "sources") for source in one_or_several(fields.get("sources", "."))

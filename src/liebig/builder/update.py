@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from liebig.base.errors import RecipeError
 from liebig.base.json_file import read_json
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Whole, counted
-from liebig.base.records import Passage
+from liebig.base.records import Document, Passage
 from liebig.base.workspace import Folder
 from liebig.builder.build import absolute, read_collection, unread_lines
 from liebig.builder.build_config import READING, BuildConfig, reading_options
@@ -35,6 +36,7 @@ from liebig.builder.spread import STAGE as SPREAD, SpreadConfig
 from liebig.collection import Collection
 from liebig.collection.lookup import hash64
 from liebig.collection.writer import CollectionWriter
+from liebig.formats.convert import Converter, config_file, user_converters
 from liebig.formats.items import Item, Where
 from liebig.formats.output import write_lines
 from liebig.indexes import open_index
@@ -42,12 +44,16 @@ from liebig.indexes.base import Index
 from liebig.search import retriever_folder as description
 from liebig.search.retriever_folder import WORK, RetrieverDescription
 from liebig.stages.bm25 import STAGE as BM25, BM25Config
-from liebig.stages.encode import IN_CONTEXT, SENTENCES, STAGE as ENCODE, EncodeConfig
+from liebig.stages.encode import IN_CONTEXT, SENTENCES, STAGE as ENCODE, TAKEN, EncodeConfig, TakenConfig
 from liebig.stages.index import STAGE as INDEX, IndexConfig
 from liebig.vectors import SHARDS, Vectors, write_shard, write_summary
 from liebig.vectors.quantise import Floats
 
 GONE, STALE, STALE_SENTENCES, SUMMARY = "gone.txt", "stale.txt", "stale-sentences.txt", "changes.json"
+MOVED = "moved"
+CHANGED, DRIFT = "changed", 0.01  # passages changed since the unit of scores was measured; share that measures it again
+Kind = Literal["documents", "passages"]
+Lines = NDArray[np.bool_]
 SHARD_SIZE = 65_536  # vectors of a shard
 
 
@@ -108,44 +114,81 @@ class ChangesConfig(Config):
 
 
 def write_changes(config: ChangesConfig, folder: Folder) -> None:
-    """Write what changed: passages to index, ids to delete from BM25 (gone.txt) and from the vectors (stale.txt)."""
+    """Write what changed: passages to index, ids to delete from BM25 (gone.txt) and from the vectors (stale.txt), and
+    old passages whose text is now another's, which has their vectors (moved)."""
     before, now = Collection(config.before), Collection(config.now)
     index = None if config.index is None else open_index(config.index)
-    old, new = Fingerprints.of(_passages(before)), Fingerprints.of(_passages(now))
+    is_old, is_new = differing_lines(before, now, "passages")
+    old, new = (
+        Fingerprints.of(map(_passage, c.some("passages", m))) for c, m in ((before, is_old), (now, is_new))
+    )
     counts, stale = Counts(), list[str]()
     in_pieces = index is not None and bool(index.about.get("pieces"))
+    texts = {_text(passage): passage.id for passage in before.some("passages", is_old)}
+    moved = set[str]()
+    changed = list[str]()
     with CollectionWriter(folder.path) as writer:
-        for passage in now.passages():
+        for passage in now.some("passages", is_new):
             content = old.find(passage.id)
             if content == _content(passage):
                 continue
             writer.add(Item(passage, Where(str(now.path))))
             counts.passages += 1
-            # One vector under the passage's own id is replaced by itself; a passage in pieces may now have fewer.
-            stale += _vector_ids(index, passage.id) if content is not None and in_pieces else []
-    gone = [passage.id for passage in before.passages() if new.find(passage.id) is None]
+            moved |= {texts[_text(passage)]} if _text(passage) in texts else set()
+            if content is not None:
+                changed.append(passage.id)
+    # One vector under the passage's own id is replaced by itself; a passage in pieces may now have fewer.
+    stale += [id for name in changed if in_pieces for id in _vector_ids(index, name)]
+    gone = [passage.id for passage in before.some("passages", is_old) if new.find(passage.id) is None]
     counts.gone = len(gone)
     stale += [id for name in gone for id in _vector_ids(index, name)]
     write_lines(folder.path / GONE, gone)
     write_lines(folder.path / STALE, stale)
     if config.sentences is not None:
         there = open_index(config.sentences)
-        changed = (p.id for p in now.passages() if old.find(p.id) not in (None, _content(p)))
         write_lines(
             folder.path / STALE_SENTENCES,
             [id for name in (*gone, *changed) for id in _vector_ids(there, name)],
         )
-    old, new = Fingerprints.of(_documents(before)), Fingerprints.of(_documents(now))
+    if moved and index is not None:
+        (folder.path / MOVED).mkdir(exist_ok=True)
+        with CollectionWriter(folder.path / MOVED) as writer:
+            for passage in before.some_passages(moved):
+                writer.add(Item(passage, Where(str(before.path))))
+    if before.has("documents"):
+        is_old, is_new = differing_lines(before, now, "documents")
+        old, new = (
+            Fingerprints.of(map(_document, c.some("documents", m)))
+            for c, m in ((before, is_old), (now, is_new))
+        )
     counts.new, counts.deleted, counts.changed = new - old, old - new, new.changed(old)
     folder.write_json(SUMMARY, asdict(counts))
 
 
-def _passages(collection: Collection) -> Iterator[tuple[int, int]]:
-    return ((hash64(p.id), _content(p)) for p in collection.passages())
+def differing_lines(before: Collection, now: Collection, kind: Kind) -> tuple[Lines, Lines]:
+    """Which lines of each collection the other one does not have: only these are parsed."""
+    mine, theirs = before.line_hashes(kind), now.line_hashes(kind)
+    return ~np.isin(mine, theirs), ~np.isin(theirs, mine)
+
+
+def _passage(passage: Passage) -> tuple[int, int]:
+    return hash64(passage.id), _content(passage)
 
 
 def _content(passage: Passage) -> int:
     return hash64("\0".join((passage.title, passage.text, passage.doc, passage.language)))
+
+
+def _text(passage: Passage) -> int:
+    """A hash of what a model reads of a passage."""
+    return hash64(f"{passage.title}\0{passage.text}")
+
+
+def _document(document: Document) -> tuple[int, int]:
+    sections = [text for s in document.sections for text in (s.heading, *s.paragraphs)]
+    # A file that was touched says what it said before.
+    metadata = [f"{name}={value}" for name, value in sorted(document.metadata.items()) if name != "modified"]
+    return hash64(document.id), hash64("\0".join((document.title, *sections, "", *metadata)))
 
 
 def _vector_ids(index: Index | None, id: str) -> list[str]:
@@ -158,20 +201,6 @@ def _vector_ids(index: Index | None, id: str) -> list[str]:
     while index.find(piece := f"{id}#{len(ids)}") is not None:
         ids.append(piece)
     return ids
-
-
-def _documents(collection: Collection) -> Iterator[tuple[int, int]]:
-    """Hashes of documents; of passages, where a collection has no documents."""
-    if not collection.has("documents"):
-        yield from _passages(collection)
-        return
-    for document in collection.documents():
-        sections = [text for s in document.sections for text in (s.heading, *s.paragraphs)]
-        # A file that was touched says what it said before.
-        metadata = [
-            f"{name}={value}" for name, value in sorted(document.metadata.items()) if name != "modified"
-        ]
-        yield hash64(document.id), hash64("\0".join((document.title, *sections, "", *metadata)))
 
 
 class CompactConfig(Config):
@@ -218,6 +247,7 @@ def update(
     say: Callable[[str], None],
     strict: bool = False,
     reading: BuildConfig | None = None,
+    convert: tuple[Converter, ...] = (),
 ) -> Counts:
     """Bring a retriever's folder up to date with its sources, or with others; `reading` says how they are read now."""
     description.read(out)  # before the lock is written: it may be no retriever
@@ -225,15 +255,14 @@ def update(
         before = description.read(out)
         if reading is not None:
             before = replace(before, more={**before.more, **reading_options(reading)})
-        return _update(Builder(out, say), before, sources, strict)
+        return _update(Builder(out, say), before, built_with(before, out, sources, strict, convert))
 
 
 PHASES = {"read": "Read the documents and find what changed", "index": "Index the changes"}
 
 
-def _update(builder: Builder, before: RetrieverDescription, sources: Sequence[str], strict: bool) -> Counts:
+def _update(builder: Builder, before: RetrieverDescription, config: BuildConfig) -> Counts:
     out, say = builder.out, builder.say
-    config = built_with(before, out, sources, strict)
     with Whole(PHASES, say) as whole:
         builder.whole = whole
         whole.begin("read")
@@ -267,11 +296,12 @@ def _update(builder: Builder, before: RetrieverDescription, sources: Sequence[st
             sentences=_update_sentences(builder, before, changes, counts),
             more={
                 **before.more,
+                "converted": sorted({one.suffix for one in (*user_converters(), *config.convert)}),
                 "sources": list(config.sources),
                 "languages": Collection(out / WORK / "read").languages,
             },
         )
-        now = replace(now, spread=_update_spread(builder, before, now))
+        now = _with_spread(builder, before, now, counts)
     description.write(out, now)
     description.remove_old(out, now)
     say(
@@ -284,7 +314,11 @@ def _update(builder: Builder, before: RetrieverDescription, sources: Sequence[st
 
 
 def built_with(
-    before: RetrieverDescription, out: Path, sources: Sequence[str] = (), strict: bool = False
+    before: RetrieverDescription,
+    out: Path,
+    sources: Sequence[str] = (),
+    strict: bool = False,
+    convert: tuple[Converter, ...] = (),
 ) -> BuildConfig:
     """The sources and the language a folder was built with, or other sources."""
     given = tuple(map(absolute, sources)) or tuple(before.more.get("sources", ()))
@@ -295,7 +329,14 @@ def built_with(
             "only a folder with a BM25 index and a model can be updated", file=out, fix="run liebig build"
         )
     known = {name: before.more[name] for name in READING if name in before.more}
-    return BuildConfig(sources=given, strict=strict, **known)
+    lost = set(before.more.get("converted", ())) - {one.suffix for one in (*user_converters(), *convert)}
+    if lost:
+        raise RecipeError(
+            f"was built with a converter for {', '.join(sorted(lost))}, and there is none now",
+            file=out,
+            fix=f"give --convert again, or write it in {config_file()}",
+        )
+    return BuildConfig(sources=given, strict=strict, convert=convert, **known)
 
 
 def _update_bm25(builder: Builder, before: RetrieverDescription, changes: Path, counts: Counts) -> str:
@@ -325,7 +366,31 @@ def _passage_encoding(builder: Builder, before: RetrieverDescription, changes: P
     pieces = open_index(builder.out / str(before.index), hashes=False).about.get("pieces")
     long: Long = "max" if pieces else "first"
     inner = before.sentences is not None and _in_context(builder, before.sentences)
-    return passage_encoding(changes, builder.out / str(before.model), long, sentences=inner)
+    encoding = passage_encoding(changes, builder.out / str(before.model), long, sentences=inner)
+    return _taking(builder, "taken", changes, encoding, before.index, before.sentences if inner else None)
+
+
+def _taking(
+    builder: Builder,
+    name: str,
+    changes: Path,
+    encoding: EncodeConfig,
+    index: str | None,
+    sentences: str | None = None,
+) -> EncodeConfig:
+    """The encoding, with the vectors of texts that stand under another id now (a renamed file) taken over."""
+    if not (changes / MOVED).is_dir():
+        return encoding
+    config = TakenConfig(
+        source=changes / MOVED,
+        model=encoding.model,
+        index=builder.out / str(index),
+        sentences=None if sentences is None else builder.out / sentences,
+        what=encoding.what,
+        long=encoding.long,
+        most_pieces=encoding.most_pieces,
+    )
+    return encoding.model_copy(update={"reuse": (builder.work(name, TAKEN, config),)})
 
 
 def _in_context(builder: Builder, sentences: str) -> bool:
@@ -343,19 +408,27 @@ def _update_sentences(
         encoding = _passage_encoding(builder, before, changes)
         return _extended(builder, "sentences", base, encoding, stale, counts, inner=SENTENCES)
     encoding = sentence_encoding(changes, builder.out / str(before.model))
+    encoding = _taking(builder, "taken-sentences", changes, encoding, before.sentences)
     return _extended(builder, "sentences", base, encoding, stale, counts)
 
 
-def _update_spread(builder: Builder, before: RetrieverDescription, now: RetrieverDescription) -> float:
-    """The unit of the vectors' scores, measured again where they changed, if it was measured over all passages."""
+def _with_spread(
+    builder: Builder, before: RetrieverDescription, now: RetrieverDescription, counts: Counts
+) -> RetrieverDescription:
+    """With the unit of the vectors' scores measured again, if it was measured over all passages and enough of them
+    have changed since then."""
     if now.index == before.index or now.norm != "spread" or now.checks is None:
-        return before.spread
+        return now
     checks = builder.out / now.checks
     if read_check(checks)["choice"]["encoder"] != START:
-        return before.spread
+        return now
+    changed = int(before.more.get(CHANGED, 0)) + counts.passages + counts.gone
+    if changed < DRIFT * Collection(builder.out / now.collection).count("passages"):
+        return replace(now, more={**now.more, CHANGED: changed})
     index, model = builder.out / str(now.index), builder.out / str(now.query or now.model)
     config = SpreadConfig(questions=checks, index=index, model=model)
-    return read_spread(builder.work("spread", SPREAD, config))
+    spread = read_spread(builder.work("spread", SPREAD, config))
+    return replace(now, spread=spread, more={**now.more, CHANGED: 0})
 
 
 def _extended(

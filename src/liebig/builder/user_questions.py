@@ -154,7 +154,7 @@ def _beir(path: Path) -> Iterator[Entry]:
     places: dict[str, Where] = {}
     for file in [*sorted(folder.glob("queries.jsonl*")), *files]:
         for match in detect(file):
-            for record, where, _ in match.items(Options()):
+            for record, where, *_ in match.items(Options()):
                 if isinstance(record, Query):
                     texts[record.id] = record.text, where
                 elif isinstance(record, Judgement):

@@ -14,11 +14,12 @@ from pathlib import Path
 from liebig.base.errors import LiebigError, RecipeError
 from liebig.builder.build_config import BuildConfig
 from liebig.builder.update import built_with, update
+from liebig.formats.convert import Converter
 from liebig.formats.left_out import IGNORE_FILES, by_name
 from liebig.search import retriever_folder as description
 
 QUIET_MS, LONGEST_MS = 100, 800  # without a further change, and in all, before an update begins
-ASKED_MS = 1000  # between two looks at whether to stop
+ASKED_MS = 500  # between two looks at whether to stop
 
 
 def watch(
@@ -28,14 +29,13 @@ def watch(
     strict: bool = False,
     stop: Callable[[], bool] = lambda: False,
     reading: BuildConfig | None = None,
+    convert: tuple[Converter, ...] = (),
 ) -> None:
     """Update now, and then with every change, until `stop` says so or the process is interrupted."""
     import watchfiles  # late: few commands watch
 
-    folders = _folders(out, sources)
-    update(out, sources, say, strict, reading)
-    say(f"Watching {', '.join(map(str, folders))}; Ctrl-C ends it.")
-
+    config = built_with(description.read(out), out, sources, strict, convert)
+    folders = _folders(config.sources, out)
     def counts(change: watchfiles.Change, path: str) -> bool:
         return is_meant(Path(path), folders, out.resolve())
 
@@ -48,24 +48,26 @@ def watch(
         yield_on_timeout=True,
         raise_interrupt=True,
     )
+    next(seen)  # what is saved while the first update reads is seen from now on
+    update(out, sources, say, strict, reading, convert)
+    say(f"Watching {', '.join(map(str, folders))}; Ctrl-C ends it.")
     for changes in seen:
         if stop():
             return
         if not changes:
             continue
         try:
-            update(out, sources, say, strict, reading)
+            update(out, sources, say, strict, reading, convert)
         except LiebigError as error:
             say(f"Nothing was updated: {error}")
 
 
-def _folders(out: Path, sources: Sequence[str]) -> list[Path]:
+def _folders(sources: Sequence[str], out: Path) -> list[Path]:
     """The files and folders to watch; sources that are only names do not change."""
-    config = built_with(description.read(out), out, sources)
-    paths = [Path(source).resolve() for source in config.sources if Path(source).exists()]
+    paths = [Path(source).resolve() for source in sources if Path(source).exists()]
     if not paths:
         raise RecipeError(
-            f"{', '.join(config.sources)} cannot be watched",
+            f"{', '.join(sources)} cannot be watched",
             file=out,
             fix="name a file or folder as the source",
         )

@@ -13,15 +13,17 @@ import mmap
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from liebig.base.errors import CorruptError, DataError
 from liebig.base.json_file import FileModel, read_json
 from liebig.base.records import Document, Group, Judgement, Passage, Query, ScoredPair, Tuple
-from liebig.collection.lookup import hash64
+from liebig.collection.lookup import Hashes, hash64, hash_line
 from liebig.collection.offset_index import OffsetIndex
 from liebig.formats import beir, documents, rows as json_input
 from liebig.formats.inputs import DiskSource
@@ -106,6 +108,38 @@ class Collection:
     def passages(self) -> Iterator[Passage]:
         """Every passage."""
         return self._all("passages", beir.passage)
+
+    def line_hashes(self, kind: Literal["documents", "passages"]) -> Hashes:
+        """A hash of every line of a kind of record, in order: equal lines are equal records."""
+        return np.fromiter(map(hash_line, self.lines(kind)), np.uint64)
+
+    def lines(self, kind: Literal["documents", "passages"]) -> Iterator[bytes]:
+        """The lines of a kind of record, as they are stored."""
+        if self._file(kind).is_file():
+            with self._file(kind).open("rb") as file:
+                yield from file
+
+    def document_of(self, line: bytes) -> Document:
+        """The document of a line."""
+        where = Where(str(self._file("documents")))
+        return documents.document(
+            as_row(json_input.parse(line.decode("utf-8", "replace"), where), where), where
+        )
+
+    def id_hashes(self, kind: Literal["documents", "passages"]) -> tuple[Hashes, NDArray[np.uint64]]:
+        """The hashes of the ids of a kind of record and where each begins, in the order of the file."""
+        return self._lookup(kind).in_order()
+
+    @overload
+    def some(self, kind: Literal["documents"], lines: NDArray[np.bool_]) -> Iterator[Document]: ...
+    @overload
+    def some(self, kind: Literal["passages"], lines: NDArray[np.bool_]) -> Iterator[Passage]: ...
+    def some(self, kind: Literal["documents", "passages"], lines: NDArray[np.bool_]) -> Iterator[Document | Passage]:
+        """The records of some lines, in order."""
+        parse = documents.document if kind == "documents" else beir.passage
+        where = Where(str(self._file(kind)))
+        for line in compress(self.lines(kind), lines.tolist()):
+            yield parse(as_row(json_input.parse(line.decode("utf-8", "replace"), where), where), where)
 
     def queries(self, split: str | None = None) -> Iterator[Query]:
         """Every query, or those of a split."""
@@ -241,6 +275,11 @@ class Lookup:
         """The row with this id."""
         rows = map(self._row, self._index.candidates(name))
         return next((row for row in rows if row.get("id") == name), None)
+
+    def in_order(self) -> tuple[Hashes, NDArray[np.uint64]]:
+        """The hashes of the ids and the offsets of the rows, in the order of the file."""
+        order = np.argsort(self._index.offsets)
+        return self._index.hashes[order], self._index.offsets[order]
 
     def at(self, place: int) -> Row:
         """The row at a place of the index, which is sorted by the hashes of ids."""

@@ -40,6 +40,7 @@ class DocumentCopies:
 
     originals: dict[str, str] = field(default_factory=dict)
     copies: dict[str, list[str]] = field(default_factory=dict)
+    numbers: frozenset[int] = frozenset()  # of both, among the documents
 
 
 def find_copies(documents: Iterable[Document]) -> DocumentCopies:
@@ -63,8 +64,9 @@ def find_copies(documents: Iterable[Document]) -> DocumentCopies:
         start = ends[number - 1] if number else 0
         return names[start : ends[number]].decode("utf-8", "surrogatepass")
 
-    made = DocumentCopies()
-    for number in np.flatnonzero(first != np.arange(len(first))).tolist():
+    doubles = np.flatnonzero(first != np.arange(len(first)))
+    made = DocumentCopies(numbers=frozenset([*doubles.tolist(), *first[doubles].tolist()]))
+    for number in doubles.tolist():
         original, copy = name(int(first[number])), name(number)
         made.originals[copy] = original
         made.copies.setdefault(original, []).append(copy)

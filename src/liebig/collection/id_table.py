@@ -45,13 +45,22 @@ class IdTable:
         number = self._table[slot]
         if number:
             return Repeat.SAME if self._contents[number - 1] == value else Repeat.OTHER
+        self._enter(slot, key, value, offset)
+        return Repeat.NEW
+
+    def copy(self, key: int, offset: int) -> None:
+        """Enter a record of another table, by the hash of its id, which is not there yet."""
+        slot = self._slot(key)
+        assert not self._table[slot], "an id of one collection"
+        self._enter(slot, key, key, offset)
+
+    def _enter(self, slot: int, key: int, value: int, offset: int) -> None:
         self._ids.append(key)
         self._contents.append(value)
         self._offsets.append(offset)
         self._table[slot] = len(self._ids)
         if len(self._ids) * 4 > len(self._table) * 3:
             self._grow()
-        return Repeat.NEW
 
     def truncate(self, count: int) -> None:
         """Forget all records but the first `count`.

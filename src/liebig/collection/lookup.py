@@ -25,7 +25,12 @@ Hashes = NDArray[np.uint64]
 
 def hash64(text: str) -> int:
     """A hash that is the same on every machine and in every process."""
-    return int.from_bytes(blake2b(text.encode("utf-8"), digest_size=8).digest(), "little")
+    return hash_line(text.encode("utf-8"))
+
+
+def hash_line(line: bytes) -> int:
+    """The same of bytes."""
+    return int.from_bytes(blake2b(line, digest_size=8).digest(), "little")
 
 
 def hash_all(texts: Iterable[str]) -> Hashes:

@@ -8,6 +8,7 @@ completely or not at all.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -48,6 +49,11 @@ class CollectionWriter:
         self._listed: dict[str, IdTable] = {}
         self._files: dict[str, BinaryIO] = {}
         self._sizes: Counter[str] = Counter()
+        self.last_id = ""  # under which the last record was written
+
+    def size(self, kind: str) -> int:
+        """Bytes written of a kind of record."""
+        return self._sizes[f"{kind}.jsonl"]
 
     def __enter__(self) -> CollectionWriter:
         return self
@@ -74,6 +80,14 @@ class CollectionWriter:
             return self._add_named(record, item, source)
         self._add_to_split(item)
         return True
+
+    def copy(self, kind: str, lines: bytes, keys: Sequence[int], offsets: Sequence[int]) -> None:
+        """Write lines of another collection as they are, with the hashes of their ids and where each line begins."""
+        start = self.size(kind)
+        for key, offset in zip(keys, offsets):
+            self.tables[kind].copy(key, start + offset)
+        self._write(f"{kind}.jsonl", lines.removesuffix(b"\n"))
+        self.counts[kind] += len(keys)
 
     def mark(self) -> WriterMark:
         """How much is written now, to come back to."""
@@ -119,6 +133,7 @@ class CollectionWriter:
             return False
         self._write(f"{kind}.jsonl", json_line(row))
         self.counts[kind] += 1
+        self.last_id = row["id"]
         return True
 
     def _add_to_split(self, item: Item) -> None:
@@ -148,12 +163,13 @@ class CollectionWriter:
         if table.add(name, "", 0) is Repeat.NEW:
             self._write(f"splits/{split}.txt", name)
 
-    def _write(self, name: str, line: str) -> None:
+    def _write(self, name: str, line: str | bytes) -> None:
         if name not in self._files:
             path = self.folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             self._files[name] = path.open("wb", buffering=BUFFER)
-        self._sizes[name] += self._files[name].write(line.encode("utf-8") + b"\n")
+        line = line.encode("utf-8") if isinstance(line, str) else line
+        self._sizes[name] += self._files[name].write(line + b"\n")
 
 
 def _described(record: Named) -> tuple[str, dict[str, Any], str]:

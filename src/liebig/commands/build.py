@@ -12,6 +12,7 @@ from liebig.base.errors import RecipeError, WorkspaceError
 from liebig.base.progress import announce
 from liebig.builder.build_config import BuildConfig
 from liebig.builder.project_file import read_project
+from liebig.formats.convert import given_converters
 
 SAMPLES = 2000  # of randomisation tests
 DEFAULTS = BuildConfig.model_construct(sources=())
@@ -52,6 +53,7 @@ def command(
     ignore_files: Annotated[
         bool, option("ignore_files", "--ignore-files/--no-ignore-files")
     ] = DEFAULTS.ignore_files,
+    convert: Annotated[list[str] | None, option("convert", metavar="SUFFIX=COMMAND")] = None,
     strict: Annotated[bool, option("strict", "--strict")] = DEFAULTS.strict,
     replace: Annotated[bool, option("replace", "--replace")] = DEFAULTS.replace,
 ) -> None:
@@ -75,6 +77,7 @@ def command(
         "exclude": exclude or [],
         "include": include or [],
         "ignore_files": ignore_files,
+        "convert": given_converters(convert or []),
         "strict": strict,
         "replace": replace,
         "reranker": reranker,

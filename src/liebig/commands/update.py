@@ -11,6 +11,7 @@ from liebig.base.machine import is_running
 from liebig.base.progress import announce
 from liebig.builder.project_file import read_project
 from liebig.commands.build import DEFAULTS, option
+from liebig.formats.convert import given_converters
 
 
 def command(
@@ -23,6 +24,7 @@ def command(
             metavar="[SOURCE]...", help="Files and folders it is built from now [default: as before]."
         ),
     ] = None,
+    convert: Annotated[list[str] | None, option("convert", metavar="SUFFIX=COMMAND")] = None,
     strict: Annotated[bool, option("strict", "--strict")] = DEFAULTS.strict,
     watch: Annotated[
         bool, typer.Option("--watch", help="Stay, and update whenever a file of the sources changes.")
@@ -51,8 +53,9 @@ def command(
             strict,
             lambda: while_process is not None and not is_running(while_process),
             reading,
+            given_converters(convert or []),
         )
         return
     from liebig.builder.update import update
 
-    update(folder, sources or [], announce, strict, reading)
+    update(folder, sources or [], announce, strict, reading, given_converters(convert or []))

@@ -17,6 +17,7 @@ from typing import Any
 
 from liebig.base.records import Document, Section
 from liebig.formats.base import Format
+from liebig.formats.documents import unless_read_before
 from liebig.formats.inputs import InputSource
 from liebig.formats.items import Item, Options, Row, Where, as_id
 from liebig.formats.markup import parse_plain
@@ -70,11 +71,15 @@ def _header(table: list[list[str]]) -> list[str]:
 
 def read_table(source: InputSource, options: Options) -> Iterator[Item]:
     """A document per row, with the line it begins on and what is known of its file."""
+    name = source.subpath or source.plain.lstrip("-") or "row"
+    return unless_read_before(source, "table", name, options, lambda: _read_rows(name, source, options))
+
+
+def _read_rows(name: str, source: InputSource, options: Options) -> Iterator[Item]:
     table = rows(source) if container_of(source) else _tab_rows(source)
     sample = list(islice(table, SAMPLE))
     columns = choose_columns([row for _, row in sample])
     options.ledger.tables[source.label] = str(columns)
-    name = source.subpath or source.plain.lstrip("-") or "row"
     about, has_lines = source.metadata(), container_of(source) not in ("parquet", "arrow")
     for number, (where, row) in enumerate(chain(sample, table), 1):
         record = row_document(f"{name}:{number}", row, columns, where)

@@ -8,7 +8,7 @@ fields with a plain value become metadata.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from liebig.base.records import UNITS, Document, Section, Unit
@@ -30,7 +30,7 @@ from liebig.formats.items import (
 from liebig.formats.output import json_line
 from liebig.formats.parsers import parse_as
 from liebig.formats.preview import TEXTS, Preview
-from liebig.formats.rows import rows, text_lines
+from liebig.formats.rows import parse, rows, text_lines
 
 IDS = ("id", "_id", "docid", "doc_id")
 OWN = frozenset((*IDS, *TEXTS, "title", "sections", "metadata"))
@@ -71,6 +71,21 @@ def document(row: Row, where: Where) -> Document:
         parsed = parse_as(name, as_text(field(row, (*TEXTS, "sections"), where), where), where)
         title, sections = title or parsed.title, parsed.unplaced
     return Document(name, title, sections, _metadata(row, where))
+
+
+def unless_read_before(
+    source: InputSource, format: str, name: str, options: Options, read: Callable[[], Iterator[Item]]
+) -> Iterator[Item]:
+    """The documents of a file, as an earlier reading left them where the file has not changed."""
+    options.log.opened(source, format, name)
+    lines = options.before.lines(source, format, name, options.ledger)
+    if lines is None:
+        yield from read()
+        return
+    where = Where(source.label)
+    for line in lines:
+        made = document(as_row(parse(line.decode("utf-8"), where), where), where)
+        yield Item(made, where, read_before=True)
 
 
 def _section(row: Row, where: Where) -> Section:

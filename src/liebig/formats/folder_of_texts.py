@@ -7,17 +7,20 @@ names. One that is binary or empty is listed; one that cannot be read too, if th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document
 from liebig.formats.base import Export, Format
+from liebig.formats.convert import convert
+from liebig.formats.documents import unless_read_before
 from liebig.formats.encoding import UTF_8
 from liebig.formats.inputs import InputSource
 from liebig.formats.items import Item, Options, Where, as_id
 from liebig.formats.line_text import CUT
 from liebig.formats.markup import markdown_lines
+from liebig.formats.outline import Article
 from liebig.formats.output import write_lines
 from liebig.formats.parsers import BY_SUFFIX, KINDS, FileKind, articles, kind_of, why_not
 from liebig.formats.preview import Preview
@@ -60,11 +63,10 @@ def _read_file(name: str, file: InputSource, options: Options, taken: set[str]) 
         if stored is not None and not stored.size:
             ledger.ignore(file.label, "empty")
             return
-        kind = kind_of(file)
-        if kind is None:
-            ledger.ignore(file.label, why_not(file))
-            return
-        for item in _items(name, file, kind, options, taken):
+        if name in taken:  # notes.txt beside notes.txt.gz
+            name = file.location or file.name
+        taken.add(name)
+        for item in unless_read_before(file, "texts", name, options, lambda: _items(name, file, options)):
             is_empty = False
             yield item
     except DataError as error:
@@ -74,25 +76,26 @@ def _read_file(name: str, file: InputSource, options: Options, taken: set[str]) 
     ) as error:  # a library may let anything out of a damaged file, which must not stop the others
         ledger.skip(file.damaged(error))
     else:
-        if is_empty:
-            ledger.ignore(file.label, "no text found")
-        else:
+        if not is_empty:
             ledger.mark_read(file.label)
+        elif not ledger.is_explained(file.label):
+            ledger.ignore(file.label, "no text found")
 
 
-def _items(name: str, file: InputSource, kind: FileKind, options: Options, taken: set[str]) -> Iterator[Item]:
+def _items(name: str, file: InputSource, options: Options) -> Iterator[Item]:
+    kind, converter = kind_of(file), options.converters.get(file.suffix)
+    if kind is None and converter is None:
+        options.ledger.ignore(file.label, why_not(file))
+        return
     where, about = Where(file.label), file.metadata()
-    if file.suffix not in kind.suffixes and (kind is not KINDS["text"] or not file.suffix):
+    if kind and file.suffix not in kind.suffixes and (kind is not KINDS["text"] or not file.suffix):
         about["type"] = kind.name
 
     def said(encoding: str) -> None:
         if encoding != UTF_8:
             options.ledger.guessed[file.label] = encoding
 
-    if name in taken:  # notes.txt beside notes.txt.gz
-        name = file.location or file.name
-    taken.add(name)
-    for article in articles(file, kind, said):
+    for article in _articles(file, kind, converter, said):
         if not article.title and not article.sections:
             continue
         if cut := article.metadata.get(CUT):
@@ -100,6 +103,26 @@ def _items(name: str, file: InputSource, kind: FileKind, options: Options, taken
         id = as_id(f"{name}:{article.part}" if article.part else name, where)
         metadata = {**about, **{key: value for key, value in article.metadata.items() if key != CUT}}
         yield Item(Document(id, article.title or file.stem, article.sections, metadata), where)
+
+
+def _articles(
+    file: InputSource, kind: FileKind | None, converter: tuple[str, ...] | None, said: Callable[[str], None]
+) -> Iterator[Article]:
+    """What the reader of a kind finds; the text of the user's converter where that is nothing."""
+    if converter is None:
+        assert kind is not None, "one of the two is there"
+        yield from articles(file, kind, said)
+        return
+    try:
+        made = [] if kind is None else list(articles(file, kind, said))
+    except Exception:  # whatever it is that the reader cannot read
+        made = []
+    if any(article.sections for article in made):
+        yield from made
+        return
+    converted = convert(converter, file)
+    title = next((article.title for article in made if article.title), converted.title)
+    yield converted._replace(title=title if converted.sections else "")
 
 
 def write_texts(folder: Path, documents: Iterable[Document]) -> int:

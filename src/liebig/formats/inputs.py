@@ -244,6 +244,20 @@ class Member(NamedTuple):
 Members = dict[str, Member]
 
 
+class Stamp(NamedTuple):
+    """What tells a file from the same file after a change: its size, its times in nanoseconds, and its inode."""
+
+    size: int
+    modified: int
+    status: int
+    inode: int
+
+    @property
+    def changed(self) -> float:
+        """The later of both times, in seconds since 1970."""
+        return max(self.modified, self.status) / 1e9
+
+
 class InputSource(ABC):
     """A file or folder to read. `label` is how errors name it, `name` its last part, `parent` its folder's name."""
 
@@ -291,6 +305,10 @@ class InputSource(ABC):
 
     def stored(self) -> Stored | None:
         """The size and time of a file; None of what has neither."""
+        return None
+
+    def stamp(self) -> Stamp | None:
+        """What changes whenever the file does, or the archive that it lies in; None of what is not on disk."""
         return None
 
     def metadata(self) -> dict[str, str]:
@@ -403,6 +421,13 @@ class DiskSource(InputSource):
         except OSError:
             return None
         return Stored(facts.st_size, facts.st_mtime)
+
+    def stamp(self) -> Stamp | None:
+        try:
+            facts = self.path.stat()
+        except OSError:
+            return None
+        return Stamp(facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)
 
     def children(self) -> list[InputSource]:
         return self._listing[0]
@@ -541,8 +566,8 @@ class NamedSource(InputSource):
 class MemberSource(InputSource):
     """A file of an archive, or the archive itself as a folder; parts of a member's name are its folders."""
 
-    def __init__(self, label: str, name: str, members: Members) -> None:
-        self.label, self.name, self._members = label, name, members
+    def __init__(self, label: str, name: str, members: Members, archive: InputSource) -> None:
+        self.label, self.name, self._members, self._file = label, name, members, archive
         self.parent = PurePosixPath(label.rpartition("!")[2]).parent.name
 
     @property
@@ -554,6 +579,9 @@ class MemberSource(InputSource):
 
     def stored(self) -> Stored | None:
         return self._members[""].stored if "" in self._members else None
+
+    def stamp(self) -> Stamp | None:
+        return self._file.stamp()
 
     def children(self) -> list[InputSource]:
         return self._placed(self._children)
@@ -567,7 +595,9 @@ class MemberSource(InputSource):
             first, _, rest = member.partition("/")
             groups.setdefault(first, {})[rest] = opener
         joint = "" if self.label.endswith("!") else "/"
-        return [MemberSource(self.label + joint + name, name, groups[name]) for name in sorted(groups)]
+        return [
+            MemberSource(self.label + joint + name, name, groups[name], self._file) for name in sorted(groups)
+        ]
 
 
 def printable(name: str) -> str:
@@ -639,7 +669,7 @@ def _unwrap(source: InputSource, pairs: Iterable[tuple[str, Member]]) -> InputSo
     kept = {name: member for name, member in kept.items() if name not in long}
     if not kept:
         raise DataError("the archive is empty", file=source.label)
-    tree: InputSource = MemberSource(source.label + "!", source.name, kept)
+    tree: InputSource = MemberSource(source.label + "!", source.name, kept, source)
     while len(children := tree.children()) == 1:
         tree = children[0]
         if not tree.is_folder:

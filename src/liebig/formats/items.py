@@ -18,6 +18,7 @@ from liebig.base.errors import DataError
 from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, ScoredPair, Tuple
 from liebig.formats.inputs import InputSource
 from liebig.formats.ledger import Ledger
+from liebig.formats.read_before import ReadBefore, ReadingLog
 
 Record = Document | Passage | Query | Judgement | Group | ScoredPair | Tuple | Hit
 SPLIT = re.compile(r"(?<![a-z])(train|dev|validation|valid|val|test|eval)(?:[._-]?(small))?(?![a-z])")
@@ -41,11 +42,12 @@ class Where(NamedTuple):
 
 
 class Item(NamedTuple):
-    """A record, its place, and its split ("" if the source has none)."""
+    """A record, its place, its split ("" if the source has none), and whether an earlier reading left it."""
 
     record: Record
     where: Where
     split: str = ""
+    read_before: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ class Options:
     """What a reader may be told: the split, the tokenizer of token ids, a prefix of ids, the field of topics.
 
     `columns` names the columns of a table that hold the id, title and text of documents; `format` that of the files
-    of a data set that is only named. Without `passages`, a reader may leave passages out; BEIR's does.
+    of a data set that is only named. Without `passages`, a reader may leave passages out; BEIR's does. `converters`
+    are commands by suffix; `before` is an earlier reading, and `log` what the next one will know of this one.
     """
 
     split: str | None = None
@@ -63,6 +66,9 @@ class Options:
     columns: Mapping[str, str] = field_(default_factory=dict)
     format: str | None = None
     passages: bool = True
+    converters: Mapping[str, tuple[str, ...]] = field_(default_factory=dict)
+    before: ReadBefore = field_(default_factory=ReadBefore, compare=False)
+    log: ReadingLog = field_(default_factory=ReadingLog, compare=False)
     ledger: Ledger = field_(default_factory=Ledger, compare=False)
 
     def split_of(self, source: InputSource, default: str) -> str:

@@ -1,4 +1,5 @@
-"""Texts whose lines count: settings (.yaml, .toml, .ini and the like), logs, and JSON as lines of paths and values.
+"""Texts whose lines count: settings (.yaml, .toml, .ini and the like), logs, subtitles, and JSON and property lists as
+lines of paths and values.
 
 Passages end with a line. Of a large log only the beginning and the end are read, which the ledger says. Cost: one pass.
 """
@@ -6,16 +7,18 @@ Passages end with a line. Of a large log only the beginning and the end are read
 from __future__ import annotations
 
 import re
+import struct
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
+from xml.parsers.expat import ExpatError
 
 from liebig.base.errors import DataError
 from liebig.base.records import Section
 from liebig.formats.encoding import decode_text
 from liebig.formats.inputs import DAMAGE, InputSource
 from liebig.formats.items import Where
-from liebig.formats.outline import Article, line_blocks, numbered_section
+from liebig.formats.outline import BLOCK, Article, line_blocks, numbered_section
 from liebig.formats.rows import parse
 
 NAMED = re.compile(
@@ -23,6 +26,7 @@ NAMED = re.compile(
 )
 LOG_END = 1 << 22  # bytes of a log that are read at each end
 CHUNK = 1 << 16
+LARGEST_PLIST = 1 << 26  # bytes
 CUT = "cut"  # the field that says how much of a log was left out
 TITLES = ("title", "name", "subject")
 AUTHORS = ("author", "creator")
@@ -113,3 +117,55 @@ def _leaves(value: Any) -> Iterator[str]:
             told = ", ".join(str(inner) for inner in values if inner not in (None, ""))
             if told:
                 yield f"{path}: {told}" if path else told
+
+
+CUE = re.compile(r"(?:\d+:)?\d+:\d\d[.,]\d{1,3}[ \t]*(?:-->|,)[ \t]*(?:\d+:)?\d+:\d\d[.,]\d{1,3}.*")
+MARKUP = re.compile(r"<[^<>\n]{0,200}>|\{\\[^{}\n]{0,200}\}")
+
+
+def parse_subtitles(text: str) -> Article:
+    """The words of subtitles, without numbers, times and marks; several cues make a paragraph."""
+    lines: list[tuple[int, str]] = []
+    skipping, last = False, ""
+    for number, line in enumerate(text.split("\n"), 1):
+        line = line.strip()
+        if not line:
+            skipping = False
+        elif line.startswith(("WEBVTT", "NOTE", "STYLE", "REGION")) and not lines[-1:]:
+            skipping = True
+        elif not (skipping or line.isdecimal() or CUE.fullmatch(line)):
+            words = MARKUP.sub("", line).strip()
+            if words and words != last:  # rolling captions repeat a line
+                lines.append((number, words))
+            last = words
+    section = numbered_section("", _joined(lines), "line")
+    return Article("", (section,) if section.paragraphs else ())
+
+
+def _joined(lines: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Lines as paragraphs of about a passage, each with the number of its first line."""
+    block: list[str] = []
+    first = size = 0
+    for number, words in lines:
+        is_full = size > BLOCK and block[-1].endswith((".", "!", "?", "…"))
+        if is_full or size > 4 * BLOCK:
+            yield first, " ".join(block)
+            block, size = [], 0
+        first = first if block else number
+        block.append(words)
+        size += len(words) + 1
+    if block:
+        yield first, " ".join(block)
+
+
+def read_plist(source: InputSource) -> Article:
+    """A property list of macOS, binary or XML: a line per value behind its path."""
+    import plistlib
+
+    try:
+        with source.open() as stream:
+            value = plistlib.loads(stream.read(LARGEST_PLIST))
+    except (*DAMAGE, ExpatError, OverflowError, IndexError, struct.error, RecursionError) as error:
+        raise source.damaged(error) from None
+    blocks = tuple(block for _, block in line_blocks(enumerate(_leaves(value), 1)))
+    return Article("", (Section("", blocks),) if blocks else ())

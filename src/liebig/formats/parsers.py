@@ -73,6 +73,11 @@ KINDS = {kind.name: kind for kind in (
              "PowerPoint: a section per slide, with its notes; slide, title and author"),
     FileKind("xlsx", "xlsx:read_xlsx", (".xlsx", ".xlsm"),
              "Excel: a document per row of every visible sheet, with the names of the columns"),
+    FileKind("doc", "old_office:read_doc", (".doc", ".dot"), "Word from 97 to 2003; title and author"),
+    FileKind("ppt", "old_office:read_ppt", (".ppt", ".pps"),
+             "PowerPoint from 97 to 2003: a section per slide; slide, title and author"),
+    FileKind("xls", "old_office:read_xls", (".xls",),
+             "Excel from before 2007: a document per row of every visible sheet, with the names of the columns"),
     FileKind("odt", "open_document:read_odt", (".odt",),
              "OpenDocument text: headings are sections; title and author"),
     FileKind("odp", "open_document:read_odp", (".odp",),
@@ -82,11 +87,19 @@ KINDS = {kind.name: kind for kind in (
     FileKind("rtf", "rtf:parse_rtf", (".rtf",), "rich text; title and author"),
     FileKind("epub", "epub:read_epub", (".epub",),
              "books: chapters in reading order, headings are sections; title and author"),
-    FileKind("eml", "mail:read_message", (".eml",),
-             "mail: subject, sender (author), recipients, date and body; attachments of a kind in this table"),
+    FileKind("eml", "mail:read_message", (".eml", ".mht", ".mhtml"),
+             "mail: subject, sender (author), recipients, date and body; attachments of a kind in this table. Web "
+             "pages as browsers save them"),
     FileKind("mbox", "mail:read_mailbox", (".mbox",), "a document per message of a mailbox"),
     FileKind("msg", "outlook:read_outlook", (".msg",),
              "Outlook: subject, sender (author), recipients and body"),
+    FileKind("ics", "vobject:parse_calendar", (".ics", ".ical", ".ifb"),
+             "calendars: a document per event, task or note; line, date and organizer (author)"),
+    FileKind("vcf", "vobject:parse_contacts", (".vcf", ".vcard"), "address books: a document per person; line"),
+    FileKind("subtitles", "line_text:parse_subtitles", (".srt", ".vtt", ".sbv"),
+             "subtitles: what is said, without the times; line"),
+    FileKind("plist", "line_text:read_plist", (".plist", ".webloc"),
+             "property lists, binary too: a line per value behind its path"),
     FileKind("ipynb", "notebook:parse_notebook", (".ipynb",),
              "notebooks: text cells, code cells, and outputs that are text; author"),
     FileKind("tex", "tex:parse_tex", (".tex", ".ltx"), "LaTeX: sections; line, title and author"),
@@ -103,7 +116,8 @@ KINDS = {kind.name: kind for kind in (
     FileKind(
         "settings",
         "line_text:parse_settings",
-        (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".properties", ".env", ".csv", ".tsv", ".jsonl", ".ndjson"),
+        (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".properties", ".env", ".diff", ".patch", ".csv", ".tsv",
+         ".jsonl", ".ndjson"),
         "settings, and data that is not a table: passages of whole lines; line",
     ),
     FileKind("python", "code:parse_python", (".py", ".pyi", ".pyw"),
@@ -141,7 +155,16 @@ MEDIA = frozenset((
     ".mp3", ".mp4", ".m4a", ".m4v", ".wav", ".ogg", ".flac", ".avi", ".mov", ".mkv", ".webm", ".wmv", ".aac", ".opus",
 ))
 # fmt: on
-OLD_OFFICE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+# What the first bytes of files that are not read say, and what to do.
+KNOWN = {
+    b"7z\xbc\xaf\x27\x1c": "an archive that is not read; unpack it, or pack it as .zip",
+    b"Rar!\x1a\x07": "an archive that is not read; unpack it, or pack it as .zip",
+    b"SQLite format 3\0": "a database; export its tables as .csv",
+    b"ITSF": "compiled HTML help; unpack it with extract_chmLib",
+    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "of a program whose files are not read; export it as text or PDF",
+    b"\x7fELF": "a program",
+    b"MZ": "a program",
+}
 HEAD = 1 << 13
 
 
@@ -182,9 +205,8 @@ def why_not(source: InputSource) -> str:
         return "picture"
     if source.suffix in MEDIA:
         return "audio or video"
-    if source.head(8) == OLD_OFFICE:
-        return "an Office file from before 2007"
-    return "binary"
+    head = source.head(16)
+    return next((reason for start, reason in KNOWN.items() if head.startswith(start)), "binary")
 
 
 def _is_binary(head: bytes) -> bool:

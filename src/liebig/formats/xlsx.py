@@ -44,10 +44,11 @@ def read_xlsx(source: InputSource) -> Iterator[Article]:
 
 def _rows(sheet: Any) -> Iterator[Cells]:
     sheet.reset_dimensions()  # a file may claim to be larger than it is
-    return ([_text(value) for value in row] for row in sheet.iter_rows(values_only=True))
+    return ([cell_text(value) for value in row] for row in sheet.iter_rows(values_only=True))
 
 
-def _text(value: Any) -> str:
+def cell_text(value: Any) -> str:
+    """A cell as text: whole numbers without a point, days without a time."""
     if value is None:
         return ""
     if isinstance(value, datetime.datetime) and value.time() == datetime.time():

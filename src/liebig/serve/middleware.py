@@ -179,7 +179,7 @@ class Limits:
     wait_ms: float = 1.0
     budget: int | None = None
     batching: bool = True
-    poll: float = 1.0
+    poll: float = 0.25
     grace: float = 20.0
 
     @property

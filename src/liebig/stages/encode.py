@@ -16,7 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import astuple
-from itertools import accumulate, islice
+from itertools import accumulate, count, islice, takewhile
 from pathlib import Path
 from typing import IO, Annotated, Literal, cast
 
@@ -34,8 +34,11 @@ from liebig.base.progress import Progress, say
 from liebig.base.records import Document, Passage, Query, Title
 from liebig.base.workspace import Folder
 from liebig.collection import Collection, is_collection
+from liebig.collection.writer import CollectionWriter
 from liebig.formats import detect
-from liebig.formats.items import Options
+from liebig.formats.items import Item, Options, Where
+from liebig.indexes import open_index
+from liebig.indexes.base import Index
 from liebig.model.settings import Precision
 from liebig.search.embed import (
     CHARACTERS,
@@ -482,6 +485,72 @@ def _encode(embedder: Embedder, config: EncodeConfig, shards: VectorShards) -> N
             writing.result()
 
 
+class TakenConfig(Config):
+    """Vectors of an index, beside the texts that they were made of, for an encoding to take over."""
+
+    source: InputPath = Field(description="Collection of passages of the index.")
+    model: ModelPath = Field(description="The model that made the vectors.")
+    index: InputPath = Field(description="The index.")
+    sentences: InputPath | None = Field(
+        None, description="The index of the sentences that came with the passages."
+    )
+    what: What = Field("passages", description="What the vectors stand for.")
+    long: Literal["first", "max"] = Field("first", description="As they were encoded.")
+    most_pieces: int | None = Field(None, description="As they were encoded.")
+
+    def encoding(self, folder: Path) -> EncodeConfig:
+        """The encoding that would have made the folder."""
+        return EncodeConfig(
+            source=folder,
+            model=self.model,
+            what=self.what,
+            long=self.long,
+            most_pieces=self.most_pieces,
+            sentences=self.sentences is not None,
+        )
+
+
+def take(config: TakenConfig, folder: Folder) -> None:
+    """Copy the vectors of the passages that all have some."""
+    several = config.long == "max" or config.what == "sentences"
+    indexes = [(folder.path, open_index(config.index), several)]
+    if config.sentences is not None:
+        indexes.append((folder.path / SENTENCES, open_index(config.sentences), True))
+    rows: list[list[tuple[str, int]]] = [[] for _ in indexes]
+    for part in (SHARDS, SENTENCES):
+        shutil.rmtree(folder.path / part, ignore_errors=True)
+    with CollectionWriter(folder.path) as writer:
+        for passage in Collection(config.source).passages():
+            found = [_rows_of(index, passage.id, pieces) for _, index, pieces in indexes]
+            if all(found):
+                writer.add(Item(passage, Where(str(config.source))))
+                for all_rows, own in zip(rows, found):
+                    all_rows += own
+    for (path, index, pieces), named in zip(indexes, rows):
+        shards = index.stored() or ()
+        kind = shards[0].vectors.type if shards else "fp16"
+        ends = np.cumsum([len(shard) for shard in shards])
+        numbers = np.array([number for _, number in named], np.int64)
+        owners = np.searchsorted(ends, numbers, side="right")
+        vectors = np.zeros((len(numbers), index.width), np.float32)
+        for place, shard in enumerate(shards):
+            mine = np.flatnonzero(owners == place)
+            vectors[mine] = shard.vectors[numbers[mine] - (ends[place] - len(shard))].decode()
+        (path / SHARDS).mkdir(parents=True)
+        write_shard(path / SHARDS / "00000", [name for name, _ in named], vectors, kind)
+        write_summary(path, kind, index.width, ["00000"], {"pieces": pieces}, len(named))
+
+
+def _rows_of(index: Index, id: str, pieces: bool) -> list[tuple[str, int]]:
+    """The ids and numbers of a passage's vectors; none where the back end keeps no vectors."""
+    names = (f"{id}#{number}" for number in count()) if pieces else iter([id])
+    rows = ((name, index.find(name)) for name in names) if index.stored() is not None else iter(())
+    return [(name, row) for name, row in takewhile(lambda pair: pair[1] is not None, rows) if row is not None]
+
+
+TAKEN = Stage("taken", TakenConfig, take, part_of="update")
+
+
 def known_vectors(config: EncodeConfig, embedder: Embedder, layout: RoleLayout) -> dict[bytes, Floats]:
     """The vectors of the folders to take over that the same model made, by the tokens that they were made of.
 
@@ -491,7 +560,12 @@ def known_vectors(config: EncodeConfig, embedder: Embedder, layout: RoleLayout) 
     models = model_digests(config.model) if config.reuse else ()
     for path in config.reuse:
         manifest = workspace.read_manifest(path)
-        before = EncodeConfig.model_validate(manifest.recipe)
+        if manifest.kind == TAKEN.name:
+            before = TakenConfig.model_validate(manifest.recipe).encoding(path)
+            if not Collection(path).has("passages"):
+                continue
+        else:
+            before = EncodeConfig.model_validate(manifest.recipe)
         settings = ("prompt", "title", "unit", "max_length", "half")
         alike = all(getattr(before, name) == getattr(config, name) for name in settings)
         if (

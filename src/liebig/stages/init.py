@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 from rich.console import Console
 
-from liebig.base.config import Config, InputPath, ModelPath, one_or_several
+from liebig.base.config import Config, InputPath, ModelPath, Unrecorded, one_or_several
 from liebig.base.errors import DataError, LiebigError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
@@ -31,10 +31,12 @@ from liebig.collection.show_summary import show
 from liebig.collection.summary import file_warnings, summarise
 from liebig.collection.writer import CollectionWriter
 from liebig.formats import BY_PATH, Match, detect, is_name, readable
+from liebig.formats.convert import Converter, by_suffix, only_made, user_converters
 from liebig.formats.hub_dataset import PREFIX as HUB
 from liebig.formats.items import Item, Options
 from liebig.formats.ledger import SKIPPED, Ledger
 from liebig.formats.left_out import LeaveOut, is_left_out
+from liebig.formats.read_before import NAME as READ_FILES, ReadBefore
 from liebig.text.languages import language_of
 
 
@@ -95,6 +97,14 @@ class InitConfig(Config):
         False, description="Detect the language of every document, and keep it as metadata."
     )
 
+    convert: Annotated[tuple[Converter, ...], BeforeValidator(only_made)] = Field(
+        (), description="Commands that turn files into text; only the user's configuration can name them."
+    )
+    reuse: Annotated[tuple[Path, ...], Unrecorded()] = Field(
+        (),
+        description="An earlier collection of the same sources, whose files are not read again if unchanged.",
+    )
+
     @property
     def rules(self) -> LeaveOut:
         """What is left out of folders."""
@@ -121,12 +131,15 @@ def run(config: InitConfig, folder: Folder) -> None:
         topic=config.topic,
         columns={str(name): column for name, column in config.columns.items()},
         format=config.format_of_files,
+        converters=by_suffix(config.convert or user_converters()),
+        before=ReadBefore(*config.reuse),
         ledger=ledger,
     )
     _clear(folder.path)
     census = Census()
     with CollectionWriter(folder.path) as writer:
         collect(matches, options, writer, census, config.limit, config.languages)
+    options.log.save(folder.path, ledger)
     if not writer.counts:
         _refuse_nothing(config, ledger)
     if ledger.errors or ledger.ignored or ledger.cut:
@@ -191,9 +204,13 @@ def collect(
             number, before = 0, (writer.mark(), census.mark())
             try:
                 for number, item in enumerate(_limited(match, options, writer, limit), 1):
-                    item = _with_language(item) if languages else item
-                    if writer.add(item, match.source.name if match.format.name in BY_PATH else ""):
+                    item = _with_language(item) if languages and not item.read_before else item
+                    start = writer.size("documents")
+                    if added := writer.add(item, match.source.name if match.format.name in BY_PATH else ""):
                         census.see(item)
+                    if isinstance(item.record, Document):
+                        as_given = bool(added) and writer.last_id == item.record.id
+                        options.log.written(item.where.file, start, writer.size("documents"), as_given)
                     if number % STRIDE == 0:
                         bar.advance(STRIDE)
             except Exception as error:  # a library may let anything out of a damaged file
@@ -246,7 +263,8 @@ def _clear(folder: Path) -> None:
         (folder / f"{kind}.jsonl").unlink(missing_ok=True)
     for name in (*SPLIT_KINDS, "index"):
         shutil.rmtree(folder / name, ignore_errors=True)
-    (folder / SKIPPED).unlink(missing_ok=True)
+    for name in (SKIPPED, READ_FILES):
+        (folder / name).unlink(missing_ok=True)
 
 
 STAGE = Stage(

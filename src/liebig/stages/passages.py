@@ -8,23 +8,27 @@ that came with passages in memory.
 
 from __future__ import annotations
 
+import mmap
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, BinaryIO, NamedTuple
 
+import numpy as np
 from pydantic import Field
 
-from liebig.base.config import Config, InputPath, ModelPath
+from liebig.base import npy
+from liebig.base.config import Config, InputPath, ModelPath, Unrecorded
 from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import track
 from liebig.base.records import Document, Passage, Section
 from liebig.base.workspace import Folder
 from liebig.collection import GENERATED, Collection
+from liebig.collection.lookup import hash64
 from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
 from liebig.formats.output import json_line
@@ -35,6 +39,7 @@ from liebig.text.tokenizer import Tokenizer
 
 LENGTH = 100  # tokens of a passage at most
 SECTIONS = "sections.jsonl"
+CUTS = "index/cuts.npy"
 AUTO = "auto"  # the language of every document is its own
 COPIES, COPIES_SHOWN = "copies.json", 20  # how many copies there are; paths that an original names
 LETTERS = re.compile(r"[^\W_]+")
@@ -56,6 +61,9 @@ class PassagesConfig(Config):
     copies: bool = Field(
         False,
         description="Cut nearly identical documents once; the first names the others in its metadata (also_in).",
+    )
+    reuse: Annotated[tuple[Path, ...], Unrecorded()] = Field(
+        (), description="What an earlier run of the same recipe wrote; documents it had are not cut again."
     )
 
 
@@ -122,6 +130,11 @@ class LanguageCutters:
         self._known = {c for c, count in counts.items() if c and count >= RARE * sum(counts.values())}
         self._cutters: dict[str | None, Cutter] = {}
 
+    @property
+    def salt(self) -> int:
+        """A number that changes when documents are told to be in other languages."""
+        return hash64(f"{self._main} {sorted(self._known)}")
+
     def language_of(self, record: Document | Passage) -> str:
         """The code of a record's language; "" where languages were not detected."""
         own = record.language if isinstance(record, Passage) else record.metadata.get("language", "")
@@ -177,33 +190,79 @@ def _letters(text: str) -> str:
     return "".join(LETTERS.findall(text.casefold()))
 
 
+class EarlierCut:
+    """The passages of an earlier run by the same recipe, to be copied for documents that say what they said then.
+
+    `index/cuts.npy` has a row per document: a hash of its line and of the languages that were told apart, and where
+    its passages and their sections end. Copies of other documents, and their originals, are cut anew.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        collection = Collection(folder)
+        cuts = npy.load(folder / CUTS, [np.uint64])
+        self._places = {key: number for number, key in enumerate(cuts[:, 0].tolist()) if key}
+        self._ends = np.concatenate([np.zeros((1, 2), np.int64), cuts[:, 1:].astype(np.int64)])
+        self._documents, _ = collection.id_hashes("documents")
+        self._passages, self._offsets = collection.id_hashes("passages")
+        with (folder / "passages.jsonl").open("rb") as file:
+            self._texts = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._sections = (folder / SECTIONS).read_bytes()
+
+    def copy(self, key: int, line: bytes, writer: CollectionWriter, sections: BinaryIO) -> bool:
+        """Write a document and its passages as they were; False where the document is not known."""
+        number = self._places.get(key)
+        if number is None:
+            return False
+        (start, first), (end, last) = self._ends[number].tolist(), self._ends[number + 1].tolist()
+        writer.copy("documents", line, self._documents[number : number + 1].tolist(), [0])
+        if end > start:
+            a, b = np.searchsorted(self._offsets, np.array([start, end], np.uint64)).tolist()
+            offsets = (self._offsets[a:b].astype(np.int64) - start).tolist()
+            writer.copy("passages", self._texts[start:end], self._passages[a:b].tolist(), offsets)
+        sections.write(self._sections[first:last])
+        return True
+
+
 def cut_collection(
-    source: Collection, cutters: LanguageCutters, out: Path, copies: CopyFilter | None = None
+    source: Collection,
+    cutters: LanguageCutters,
+    out: Path,
+    copies: CopyFilter | None = None,
+    earlier: EarlierCut | None = None,
 ) -> None:
     """Write a collection's documents with their passages, passages it had, and queries generated for them."""
     for name in ("documents", "passages", "queries"):  # an interrupted run may have left some
         (out / f"{name}.jsonl").unlink(missing_ok=True)
     where = Where(str(source.path))
-    with CollectionWriter(out) as writer, (out / SECTIONS).open("w", encoding="utf-8") as sections:
+    cuts = np.pad((source.line_hashes("documents") ^ np.uint64(cutters.salt))[:, None], ((0, 0), (0, 2)))
+    with CollectionWriter(out) as writer, (out / SECTIONS).open("wb") as sections:
         covered = set()
         for passage in source.passages() if source.has("passages") else ():
             if passage.text.strip() or passage.title.strip():
                 writer.add(Item(replace(passage, language=cutters.language_of(passage)), where))
                 covered.add(passage.doc)
-        for document in track(source.documents(), "passages", unit="documents"):
-            writer.add(Item(document if copies is None else copies.described(document), where))
-            if document.id not in covered:
-                language = cutters.language_of(document)
-                pieces = list(cut(document, cutters.of(language), language))
-                pieces = pieces if copies is None else copies.own(document, pieces)
-                for piece in pieces:
-                    writer.add(Item(piece.passage, where))
-                sections.writelines(_section_lines(pieces))
+        for number, line in enumerate(track(source.lines("documents"), "passages", unit="documents")):
+            if covered or (copies is not None and number in copies.found.numbers):
+                cuts[number, 0] = 0  # it depends on more than its line
+            key = int(cuts[number, 0])
+            if not (key and earlier is not None and earlier.copy(key, line, writer, sections)):
+                document = source.document_of(line)
+                writer.add(Item(document if copies is None else copies.described(document), where))
+                if document.id not in covered:
+                    language = cutters.language_of(document)
+                    pieces = list(cut(document, cutters.of(language), language))
+                    pieces = pieces if copies is None else copies.own(document, pieces)
+                    for piece in pieces:
+                        writer.add(Item(piece.passage, where))
+                    sections.write("".join(_section_lines(pieces)).encode("utf-8"))
+            cuts[number, 1:] = writer.size("passages"), sections.tell()
         if GENERATED in source.splits:
             for query in source.queries(GENERATED):
                 writer.add(Item(query, where, GENERATED))
             for judgement in source.judgements(GENERATED):
                 writer.add(Item(judgement, where, GENERATED))
+    (out / CUTS).parent.mkdir(exist_ok=True)
+    np.save(out / CUTS, cuts, allow_pickle=False)
     if not writer.counts["passages"]:
         raise DataError("it contains no text", file=source.path, fix="look at it with liebig init")
 
@@ -221,7 +280,8 @@ def run(config: PassagesConfig, folder: Folder) -> None:
     source = Collection(config.collection)
     # Where a source brings its own passages, they are what is judged: all of them stay.
     copies = CopyFilter(source) if config.copies and not source.has("passages") else None
-    cut_collection(source, LanguageCutters(config), folder.path, copies)
+    earlier = EarlierCut(config.reuse[0]) if config.reuse and (config.reuse[0] / CUTS).is_file() else None
+    cut_collection(source, LanguageCutters(config), folder.path, copies, earlier)
     if copies is not None:
         folder.write_json(COPIES, {"copies": len(copies.found.originals)})
 
