@@ -222,6 +222,16 @@ def test_msmarco_triples_of_one_query_and_positive_are_one_group(tmp_path):
     assert records(path) == [Group("1", ("20",), ("300", "301")), Group("2", ("5",), ("6",))]
 
 
+def test_hard_negatives_with_scores_and_without(tmp_path):
+    plain = put(tmp_path, "a.jsonl", '{"qid": 1, "pos": [2], "neg": {"bm25": [3, 2], "x": [3, 4]}}\n')
+    assert records(plain) == [Group("1", ("2",), ("3", "4"))]
+    scored = (
+        '{"qid": 1, "pos": [{"pid": 2, "ce-score": 9.5}], '
+        '"neg": {"bm25": [{"pid": 3, "ce-score": -1.5}], "x": [{"pid": 3, "ce-score": -1.5}]}}\n'
+    )
+    assert records(put(tmp_path, "b.jsonl", scored)) == [Group("1", ("2",), ("3",), (9.5,), (-1.5,))]
+
+
 def test_dpr_negatives_are_strings_or_objects_and_ids_have_two_names(tmp_path):
     row = (
         '[{"question": "q", "answers": [], "positive_ctxs": [{"title": "T", "text": "x", "passage_id": "7"}],'

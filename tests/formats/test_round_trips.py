@@ -114,6 +114,9 @@ JUDGED, TREC_JUDGED = (
     some(st.builds(Judgement, ids, ids, grades)),
     some(st.builds(Judgement, words, words, grades)),
 )
+TRIPLES = some(st.builds(Tuple, one_line, one_line, one_line.map(lambda text: (text,)))).filter(
+    lambda found: all((t.anchor + t.positive + t.negatives[0]).strip() for t in found)
+)
 ID_GROUPS = st.lists(
     st.builds(
         lambda q, p, n: Group(q.strip() or "q", (p.strip() or "p",), tuple(x.strip() or "n" for x in n)),
@@ -125,6 +128,8 @@ ID_GROUPS = st.lists(
     max_size=4,
     unique_by=lambda group: group.query,
 )
+NUMBERED = some(groups(numbers))
+SCORED = some(groups(numbers, scored=True))
 
 CASES = {
     "passages": ("corpus.jsonl", passages(anything), beir.passage_lines),
@@ -137,7 +142,10 @@ CASES = {
     "msmarco-passages": ("collection.tsv", passages(one_line, titles=st.just("")), msmarco.passage_lines),
     "msmarco-titled": ("corpus.tsv", passages(one_line), msmarco.titled_lines),
     "msmarco-documents": ("msmarco-docs.tsv", MARCO_DOCUMENTS, msmarco.document_lines),
+    "msmarco-triples": ("triples.tsv", TRIPLES, msmarco.text_triple_lines),
     "msmarco-id-triples": ("qidpidtriples.tsv", ID_GROUPS, msmarco.id_triple_lines),
+    "msmarco-hard-negatives": ("n.jsonl", NUMBERED, msmarco.hard_negative_lines),
+    "msmarco-hard-negatives ": ("n.jsonl", SCORED, msmarco.hard_negative_lines),
     "dpr-passages": ("psgs.tsv", passages(no_nul), dpr.passage_lines),
     "tevatron-v1": ("corpus.jsonl", passages(anything), tevatron.first_passage_lines),
     "tevatron-v2": ("corpus.jsonl", passages(anything), tevatron.second_passage_lines),

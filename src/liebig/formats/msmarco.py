@@ -1,7 +1,8 @@
-"""MS MARCO: passages, documents, RocketQA's titled passages, queries, qrels, runs, triples of ids.
+"""MS MARCO: passages, documents, RocketQA's titled passages, queries, qrels, runs, triples, mined negatives.
 
 collection.tsv: `pid text`; msmarco-docs.tsv: `docid url title body`; titled: `pid title text`, or RocketQA's
-para.txt with para.title.txt; triples: `qid pid pid`. Tabs between, quotes literal.
+para.txt with para.title.txt; triples: `qid pid pid` or three texts; msmarco-hard-negatives.jsonl of
+sentence-transformers: {"qid", "pos", "neg": {system: [pid or {"pid", "ce-score"}]}}. Tabs between, quotes literal.
 """
 
 from __future__ import annotations
@@ -9,24 +10,31 @@ from __future__ import annotations
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
 from liebig.base.errors import DataError
-from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, Section
+from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, Section, Tuple
 from liebig.formats.base import Export, Format, RunExport, RunFile
 from liebig.formats.inputs import InputSource
 from liebig.formats.items import (
     Item,
     Options,
+    Row,
     Where,
     as_grade,
     as_id,
+    as_list,
+    as_row,
+    as_score,
+    field,
 )
 from liebig.formats.ledger import Ledger
-from liebig.formats.output import tab_line
+from liebig.formats.output import json_line, tab_line
 from liebig.formats.preview import Preview, are_ids, are_ranks
-from liebig.formats.rows import tab_fields
+from liebig.formats.rows import rows, tab_fields
 from liebig.formats.trec import by_query, by_rank, qrels_lines
 
 RUN_DEPTH = 1000  # hits per query that the official script accepts
@@ -270,6 +278,100 @@ def write_id_triples(export: Export) -> None:
         export.lines(f"qidpidtriples.{split}.tsv", id_triple_lines(export.groups(split)))
 
 
+def is_text_triples(preview: Preview) -> bool:
+    """Three tab-separated columns of texts."""
+    table = preview.tabs
+    return bool(table) and len(table[0]) == 3
+
+
+def read_text_triples(source: InputSource, options: Options) -> Iterator[Item]:
+    """Tuples of `query <tab> positive <tab> negative` texts."""
+    split = options.split_of(source, "train")
+    for where, (query, positive, negative) in tab_fields(source, 3, "query, positive, negative"):
+        yield Item(Tuple(query, positive, (negative,)), where, split)
+
+
+def text_triple_lines(tuples: Iterable[Tuple]) -> Iterator[str]:
+    """One line for each negative of a tuple."""
+    for record in tuples:
+        for negative in record.negatives:
+            yield tab_line(record.anchor, record.positive, negative)
+
+
+def write_text_triples(export: Export) -> None:
+    """triples.SPLIT.tsv, from tuples, or from groups or judgements with their texts."""
+    for split in export.tuple_splits():
+        export.lines(f"triples.{split}.tsv", text_triple_lines(export.tuples(split)))
+
+
+def is_hard_negatives(preview: Preview) -> bool:
+    """Rows with qid, pos and neg."""
+    return preview.has("qid", "pos", "neg")
+
+
+def read_hard_negatives(source: InputSource, options: Options) -> Iterator[Item]:
+    """Groups of sentence-transformers' mined negatives, those of all systems together, each once."""
+    split = options.split_of(source, "train")
+    return (Item(hard_negatives(row, where), where, split) for where, row in rows(source))
+
+
+def hard_negatives(row: Row, where: Where) -> Group:
+    """The group of a line; cross-encoder scores are teacher scores where every passage has one."""
+    systems = as_row(field(row, ("neg",), where), where, "neg")
+    mined = chain.from_iterable(as_list(passages, where, name) for name, passages in systems.items())
+    positives = _scored(as_list(field(row, ("pos",), where), where, "pos"), where)
+    negatives = {name: score for name, score in _scored(mined, where).items() if name not in positives}
+    is_scored = None not in positives.values() and None not in negatives.values()
+    return Group(
+        query=as_id(field(row, ("qid",), where), where),
+        positives=tuple(positives),
+        negatives=tuple(negatives),
+        positive_scores=tuple(s for s in positives.values() if s is not None) if is_scored else (),
+        negative_scores=tuple(s for s in negatives.values() if s is not None) if is_scored else (),
+    )
+
+
+def _scored(entries: Iterable[Any], where: Where) -> dict[str, float | None]:
+    """Passage ids with their scores; the first one of an id counts."""
+    scores: dict[str, float | None] = {}
+    for entry in entries:
+        if isinstance(entry, dict):
+            score = entry.get("ce-score", entry.get("score"))
+            name = as_id(field(entry, ("pid",), where), where)
+            scores.setdefault(name, None if score is None else as_score(score, where, "ce-score"))
+        else:
+            scores.setdefault(as_id(entry, where), None)
+    return scores
+
+
+def hard_negative_lines(groups: Iterable[Group]) -> Iterator[str]:
+    """Mined negatives under one system's name; ids that are whole numbers are written as such."""
+    for group in groups:
+        scored = bool(group.positive_scores or group.negative_scores)
+        positives = _entries(group.positives, group.positive_scores, scored)
+        negatives = _entries(group.negatives, group.negative_scores, scored)
+        yield json_line({"qid": _number(group.query), "pos": positives, "neg": {"liebig": negatives}})
+
+
+def _entries(names: tuple[str, ...], scores: tuple[float, ...], scored: bool) -> list[Any]:
+    if scored and len(scores) == len(names):
+        return [{"pid": _number(name), "ce-score": score} for name, score in zip(names, scores)]
+    return [_number(name) for name in names]
+
+
+def _number(name: str) -> int | str:
+    """The id as a number where it is one and reads back the same."""
+    plain = name.isascii() and name.isdigit() and (name == "0" or name[0] != "0") and len(name) < 16
+    return int(name) if plain else name
+
+
+def write_hard_negatives(export: Export) -> None:
+    """msmarco-hard-negatives.SPLIT.jsonl."""
+    for split in export.group_splits():
+        lines = hard_negative_lines(export.groups(split))
+        export.lines(f"msmarco-hard-negatives.{split}.jsonl", lines)
+
+
 def write_all(export: Export) -> None:
     """The files of `msmarco-titled`, `msmarco-queries`, `msmarco-qrels` and `msmarco-id-triples`."""
     for write in (write_titled, write_queries, write_qrels, write_id_triples):
@@ -337,5 +439,28 @@ ID_TRIPLES = Format(
     read=read_id_triples,
     write=write_id_triples,
     sample={"qidpidtriples.train.full.2.tsv": "1\t20\t300\n1\t20\t301\n2\t5\t6\n"},
+)
+TRIPLES = Format(
+    name="msmarco-triples",
+    about="MS MARCO triples of texts",
+    fields="query, positive, negative (texts) with tabs",
+    yields=("tuples",),
+    rule=is_text_triples,
+    read=read_text_triples,
+    write=write_text_triples,
+    sample={"triples.train.small.tsv": "is a little caffeine ok\tWe do not know\tIt is generally safe\n"},
+)
+HARD_NEGATIVES = Format(
+    name="msmarco-hard-negatives",
+    about="sentence-transformers' mined negatives",
+    fields="{`qid`, `pos`: [pid], `neg`: {system: [pid]}}, or {`pid`, `ce-score`} instead of pid. Negatives of all "
+    "systems, each once; scores become teacher scores if all have one",
+    yields=("groups",),
+    rule=is_hard_negatives,
+    read=read_hard_negatives,
+    write=write_hard_negatives,
+    sample={
+        "msmarco-hard-negatives.jsonl": '{"qid": 867436, "pos": [5238393], "neg": {"bm25": [1, 0], "tas-b": [0, 7]}}\n'
+    },
 )
 MSMARCO = Format(name="msmarco", about="MS MARCO's files", write=write_all)
