@@ -1,4 +1,4 @@
-"""Liebig on a simulated Windows and macOS (`worlds/other_systems`): every module, a folder from build to label."""
+"""Liebig on a simulated Windows and macOS (`worlds/other_systems`): imports, build to label, a training."""
 
 from __future__ import annotations
 
@@ -141,6 +141,17 @@ def test_a_folder_is_built_searched_updated_served_and_labelled(system, tmp_path
         *out.rglob("*.lock"),
         *out.rglob("*.tmp"),
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_an_encoder_is_pretrained(system, tmp_path):
+    out = tmp_path / "run"
+    liebig(
+        system, tmp_path, "run", ROOT / "recipes/smoke/mlm.toml", "--out", out, "stages.model.loop.steps=2"
+    )
+    assert (out / "model" / "manifest.json").is_file()
+    assert not [*out.rglob("*.partial"), *out.rglob("*.tmp"), *out.rglob("*.lock")]
 
 
 def wait_for_address(server: subprocess.Popen[str]) -> str:

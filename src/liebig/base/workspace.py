@@ -16,6 +16,7 @@ import os
 import platform
 import shutil
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -127,7 +128,10 @@ def stage(
             yield Folder(partial, out, resumed)
         except LiebigError as error:
             if not resumed and not isinstance(error, TrainingError | ResourceError):
-                _clear(partial)
+                if WINDOWS:  # maps that the frames of the error hold would keep their files
+                    traceback.clear_frames(error.__traceback__)
+                with contextlib.suppress(*((PermissionError,) if WINDOWS else ())):
+                    _clear(partial)
                 _allow_to_move(lock)
                 shutil.rmtree(partial, ignore_errors=True)
             raise

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from liebig.base.errors import CorruptError, TrainingError, WorkspaceError
 from liebig.base.json_file import read_json
-from liebig.base.workspace import atomic_write, hash_file, sync
+from liebig.base.workspace import atomic_write, hash_file, replace, sync
 from liebig.train.stopping import Best
 
 STATE, BEST, PREFIX = "state.json", "best.json", "step-"
@@ -61,7 +61,7 @@ def write(folder: Path, snapshot: Snapshot) -> None:
         _write_state(temporary / STATE, body)
         if folder.exists():
             shutil.rmtree(folder)
-        os.replace(temporary, folder)
+        replace(temporary, folder)
         sync(folder.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

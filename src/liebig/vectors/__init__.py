@@ -124,10 +124,10 @@ class Shard:
             npy.save(partial / "scales.npy", self.vectors.scales)
         write_ids(partial, self.ids.strings)
         about = {"count": len(self), "largest": self.largest, **(more or {})}
-        (partial / "shard.json").write_text(json.dumps(about))
+        (partial / "shard.json").write_text(json.dumps(about), encoding="utf-8")
         for file in partial.iterdir():
             workspace.sync(file)  # a shard in its place is complete even after a power cut
-        partial.rename(path)
+        workspace.replace(partial, path)
 
 
 def largest_norm(coded: VectorCodes) -> float:
