@@ -30,7 +30,6 @@ import Stemmer
 
 from liebig.base import workspace
 from liebig.base.records import Passage
-from liebig.bm25.index import plain
 from liebig.bm25.search import BM25, BM25Settings
 from liebig.bm25.update import write_index
 from liebig.measures import parse
@@ -106,7 +105,7 @@ class Ours:
 
     def index(self) -> None:
         with workspace.stage(self._folder, kind="bm25", recipe={}, inputs={}, resume=False) as stage:
-            write_index(stage, plain(self._passages), BM25Settings())
+            write_index(stage, self._passages, BM25Settings())
         self._index = BM25.open(self._folder)
 
     def search(self, queries: Sequence[str]) -> tuple[Any, Any]:
@@ -211,7 +210,7 @@ def cut(folder: Path) -> Iterator[Passage]:
 def wiki(data: Path, folder: Path, peer: bool) -> float:
     start = time.process_time()
     with workspace.stage(folder / "ours", kind="bm25", recipe={}, inputs={}, resume=False) as stage:
-        write_index(stage, plain(cut(data / "wiki")), BM25Settings())
+        write_index(stage, cut(data / "wiki"), BM25Settings())
     index = BM25.open(folder / "ours")
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(

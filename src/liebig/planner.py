@@ -23,7 +23,7 @@ from liebig.base.errors import DataError, RecipeError
 from liebig.base.pipeline import Planned, Stage
 from liebig.base.progress import counted, duration
 from liebig.base.records import Document, Passage, Section
-from liebig.bm25.index import plain, write_segments
+from liebig.bm25.index import write_segments
 from liebig.bm25.search import BM25Settings
 from liebig.builder.build import passage_length, sentence_language
 from liebig.builder.build_config import BuildConfig
@@ -243,7 +243,7 @@ def _bm25(name: str, config: BM25Config, corpus: CorpusSize) -> StageEstimate:
 def _lexical(name: str, corpus: CorpusSize, passages: Sequence[Passage] | None, basis: str) -> StageEstimate:
     def index(some: Sequence[Passage]) -> None:
         with TemporaryDirectory() as folder:
-            write_segments(plain(some), Path(folder), BM25Settings().analyzer, BM25Settings().weights)
+            write_segments(some, Path(folder), BM25Settings().analyzer, BM25Settings().weights)
 
     seconds = None if passages is None else corpus.passages * seconds_each(index, passages)
     return StageEstimate(name, seconds, LEXICAL_MEMORY, corpus.passages * LEXICAL_BYTES, basis)

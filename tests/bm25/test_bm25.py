@@ -15,7 +15,6 @@ from liebig.base.records import Passage
 from liebig.base.workspace import Folder
 from liebig.bm25 import kernels, search
 from liebig.bm25.analysis import Analyzer, language_name, stop_words
-from liebig.bm25.index import GeneratedQueries, plain
 from liebig.bm25.search import BM25, BM25Settings
 from liebig.bm25.update import settings_of, write_index
 from liebig.search.explain import bm25_score
@@ -43,7 +42,7 @@ DEFAULT = BM25Settings()
 
 def build(path, rows, settings=DEFAULT, **options):
     with workspace.stage(path, kind="bm25", recipe={}, inputs={}, resume=False) as folder:
-        write_index(folder, rows if rows and isinstance(rows[0], tuple) else plain(rows), settings, **options)
+        write_index(folder, rows, settings, **options)
     return BM25.open(path)
 
 
@@ -203,26 +202,6 @@ def test_whole_title_weights_equal_repeated_titles(tmp_path):
     assert found(weighted, QUERIES) == found(build(tmp_path / "b", repeated), QUERIES)
 
 
-def test_generated_queries_count_as_text_of_their_passage(tmp_path):
-    rows = passages(40)
-    file = tmp_path / "queries.jsonl"
-    file.write_text(
-        '{"passage": "p3", "queries": ["what is a scramjet", "scramjet speed"]}\n{"passage": "p3", "query": "inlet"}\n'
-    )
-    expanded = list(GeneratedQueries(file).expand(rows))
-    longer = [Passage(p.id, p.text + "\n" + "\n".join(q), p.title) for p, q in expanded]
-    index = build(tmp_path / "a", expanded)
-    assert [id for id, _ in found(index, ["scramjet inlet"])[0]] == ["p3"]
-    assert found(index, QUERIES) == found(build(tmp_path / "b", longer), QUERIES)
-
-
-def test_generated_queries_that_are_none_name_the_line(tmp_path):
-    file = tmp_path / "queries.jsonl"
-    file.write_text('{"passage": "p3", "queries": ["a b"]}\n{"passage": 3}\n')
-    with pytest.raises(DataError, match="line 2"):
-        GeneratedQueries(file)
-
-
 @pytest.mark.parametrize(
     "corpus, query, best",
     [
@@ -315,15 +294,8 @@ def test_settings_that_differ_from_those_of_the_base_are_refused(tmp_path):
 
 
 def test_weights_that_leave_nothing_are_refused():
-    with pytest.raises(ValueError, match="all have weight 0"):
+    with pytest.raises(ValueError, match="both have weight 0"):
         BM25Config(collection="c", title_weight=0, body_weight=0)
-
-
-def test_generated_queries_are_found_in_the_folder_that_made_them(tmp_path):
-    (tmp_path / "generated.jsonl").write_text('{"passage": "p3", "queries": ["what is a scramjet"]}\n')
-    assert GeneratedQueries(tmp_path).of("p3") == ("what is a scramjet",)
-    with pytest.raises(DataError, match="no generated queries"):
-        GeneratedQueries(tmp_path / "none")
 
 
 def test_ids_to_delete_that_are_no_text_name_the_line(tmp_path):

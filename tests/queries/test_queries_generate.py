@@ -195,16 +195,13 @@ def test_queries_of_no_passage_and_a_run_of_other_queries_are_refused(collection
         run(recipe(collection, {"kind": "file", "path": str(path)}, *told), tmp_path / "b")
 
 
-def test_generated_queries_reach_bm25_as_doc2query(collection, tmp_path):
-    from liebig.bm25.search import BM25
-
-    path = written(tmp_path, {"p5": ["zebra crossing"]})
-    made = run(recipe(collection, {"kind": "file", "path": str(path)}), tmp_path / "made")
-    stage = STAGES["bm25"]
-    told = {"collection": str(collection), "queries": str(made / "generated.jsonl")}
-    pipeline.run_stage(stage, recipes.load(stage.config, None, [], told), tmp_path / "bm25")
-    index = BM25.open(tmp_path / "bm25")
-    assert index.id(int(index.search(["zebra"], 1).numbers[0, 0])) == "p5"
+def test_a_file_that_is_not_of_generated_queries_names_the_line(collection, tmp_path):
+    file = tmp_path / "queries.jsonl"
+    file.write_text('{"passage": "p3", "queries": ["a b"]}\n{"passage": 3}\n')
+    with pytest.raises(DataError, match="line 2"):
+        run(recipe(collection, {"kind": "file", "path": str(file)}), tmp_path / "out")
+    with pytest.raises(DataError, match="no generated queries"):
+        run(recipe(collection, {"kind": "file", "path": str(tmp_path)}), tmp_path / "out")
 
 
 def test_methods_that_cannot_give_so_many_queries_are_refused(collection, t5):

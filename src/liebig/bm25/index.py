@@ -12,12 +12,11 @@ for 16 million words) and its vocabulary.
 
 from __future__ import annotations
 
-import json
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, repeat
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +24,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liebig.base import npy
-from liebig.base.errors import CorruptError, DataError
+from liebig.base.errors import CorruptError
 from liebig.base.records import Passage
 from liebig.bm25.analysis import Analyzer, Vocabulary
 from liebig.bm25.kernels import Doubles, Int32s, Longs, count_documents, count_terms, fill_postings
 from liebig.collection.lookup import (
     Ids,
     StringsWriter,
-    hash64,
     index_ids,
     read_strings,
     write_strings,
 )
-from liebig.collection.offset_index import OffsetIndex
 from liebig.ragged import Strings
 
-FIELDS = ("title", "body", "queries")
+FIELDS = ("title", "body")
 TF_TYPES = (np.uint8, np.uint16, np.float32)
 
 
@@ -142,16 +139,10 @@ class Segment:
 
 
 SEGMENT_WORDS = 16_000_000
-PassageWithQueries = tuple[Passage, Sequence[str]]  # a passage and the queries generated for it
-
-
-def plain(passages: Iterable[Passage]) -> Iterable[PassageWithQueries]:
-    """Passages without generated queries."""
-    return zip(passages, repeat(()))
 
 
 def write_segments(
-    passages: Iterable[PassageWithQueries],
+    passages: Iterable[Passage],
     root: Path,
     analyzer: Analyzer,
     weights: Doubles,
@@ -163,12 +154,12 @@ def write_segments(
     """Write the passages as segments below `root`, numbered from `first`; returns their names."""
     names: list[str] = []
     rest = iter(passages)
-    for item in rest:
+    for head in rest:
         name = f"{first + len(names):05d}"
         (root / name).mkdir(parents=True)
         writer = SegmentWriter(root / name, analyzer, weights, texts)
-        for passage, queries in chain([item], rest):
-            writer.add(passage, queries)
+        for passage in chain([head], rest):
+            writer.add(passage)
             if writer.words >= words:
                 break
         writer.close()
@@ -192,8 +183,8 @@ class SegmentWriter:
         """Number of words so far."""
         return len(self._tokens)
 
-    def add(self, passage: Passage, queries: Sequence[str] = ()) -> None:
-        """Add a passage, and the queries generated for it."""
+    def add(self, passage: Passage) -> None:
+        """Add a passage."""
         self._ids.append(passage.id)
         vocabulary = self._vocabularies.get(passage.language)
         if vocabulary is None:
@@ -201,7 +192,7 @@ class SegmentWriter:
             self._vocabularies[passage.language] = vocabulary
         for writer, text in zip(self._texts, (passage.title, passage.text)):
             writer.append(text)
-        for weight, text in zip(self._weights, (passage.title, passage.text, "\n".join(queries))):
+        for weight, text in zip(self._weights, (passage.title, passage.text)):
             if weight > 0 and text:
                 self._tokens.extend(vocabulary.numbers(text))
             self._ends.append(len(self._tokens))
@@ -239,80 +230,3 @@ def narrow(tf: NDArray[np.float32]) -> NDArray[Any]:
         if len(tf) == 0 or (tf.max() <= np.iinfo(kind).max and (tf == np.floor(tf)).all()):
             return tf.astype(kind)
     return tf
-
-
-# doc2query: the queries generated for each passage, looked up while the passages are indexed.
-#
-# The file has JSON lines `{"passage": id, "queries": [..]}` or `{"passage": id, "query": ".."}`, any number per
-# passage, in any order. Memory: 16 bytes per line for the offsets, no texts.
-
-GENERATED = "generated.jsonl"  # in the folder of liebig queries generate
-
-
-class GeneratedQueries:
-    """The generated queries of a file, by passage; `used` counts the lines that were looked up."""
-
-    def __init__(self, path: Path) -> None:
-        path = path / GENERATED if path.is_dir() else path
-        if not path.is_file():
-            raise DataError(
-                "there are no generated queries", file=path, fix="generate them with liebig queries generate"
-            )
-        self._file = path.open("rb")
-        self._path = path
-        self.used = 0
-        hashes, starts = array("Q"), array("Q")
-        start = 0
-        for number, line in enumerate(self._file, 1):
-            if line.strip():
-                hashes.append(hash64(self._parse(line, number)["passage"]))
-                starts.append(start)
-            start += len(line)
-        self._index = OffsetIndex.build(np.asarray(hashes), np.asarray(starts))
-
-    def __len__(self) -> int:
-        return len(self._index)
-
-    def of(self, passage: str) -> tuple[str, ...]:
-        """The queries of a passage, in the order of the file."""
-        return tuple(query for _, query in self.numbered(passage))
-
-    def numbered(self, passage: str) -> tuple[tuple[int, str], ...]:
-        """The same with their numbers: those in the file, which show that some were dropped, else their places."""
-        numbered: list[tuple[int, str]] = []
-        for start in self._index.candidates(passage):
-            self._file.seek(start)
-            line = self._parse(self._file.readline(), 0)
-            if line["passage"] == passage:
-                queries = [line["query"]] if "query" in line else line["queries"]
-                places = range(len(numbered), len(numbered) + len(queries))
-                numbered += zip(line.get("numbers", places), queries, strict=True)
-                self.used += 1
-        return tuple(numbered)
-
-    def expand(self, passages: Iterable[Passage]) -> Iterator[PassageWithQueries]:
-        """Passages with their queries."""
-        for passage in passages:
-            yield passage, self.of(passage.id)
-
-    def _parse(self, line: bytes, number: int) -> dict[str, Any]:
-        try:
-            value = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"is not JSON: {error}", file=self._path, line=number) from None
-        value = value if isinstance(value, dict) else {}
-        queries = value.get("queries", [value.get("query")])
-        numbers = value.get("numbers", queries)
-        lists = isinstance(queries, list) and isinstance(numbers, list) and len(queries) == len(numbers)
-        if (
-            not isinstance(value.get("passage"), str)
-            or not lists
-            or not all(isinstance(q, str) for q in queries)
-        ):
-            raise DataError(
-                "is not a line of generated queries",
-                file=self._path,
-                line=number,
-                fix='each line should read {"passage": "id", "queries": ["..."]}',
-            )
-        return dict(value)

@@ -194,7 +194,6 @@ class BM25Settings:
     stop_words: bool = True
     title_weight: Nonnegative = 1.0
     body_weight: Nonnegative = 1.0
-    query_weight: Nonnegative = 1.0
     k1: Nonnegative = 0.9
     b: Annotated[float, Field(ge=0, le=1)] = 0.4
     fold: bool = False  # indexes of old were made with accents
@@ -211,8 +210,8 @@ class BM25Settings:
 
     @property
     def weights(self) -> Doubles:
-        """The weights of title, body and generated queries."""
-        return np.array([self.title_weight, self.body_weight, self.query_weight])
+        """The weights of title and body."""
+        return np.array([self.title_weight, self.body_weight])
 
 
 class BM25File(FileModel, extra="forbid"):
@@ -367,7 +366,7 @@ class BM25:
 
 def _weighted(lengths: Any, weights: Doubles) -> Any:
     """The weighted sum of field lengths, field by field, so that rounding is the same for one passage and for many."""
-    return weights[0] * lengths[0] + weights[1] * lengths[1] + weights[2] * lengths[2]
+    return weights[0] * lengths[0] + weights[1] * lengths[1]
 
 
 def open_segments(path: Path, names: Sequence[str]) -> Iterator[Segment]:

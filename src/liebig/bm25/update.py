@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 
 from liebig.base import npy, workspace
 from liebig.base.errors import DataError
+from liebig.base.records import Passage
 from liebig.base.workspace import Folder
 from liebig.bm25.analysis import AUTO, analyzed_as
-from liebig.bm25.index import SEGMENT_WORDS, PassageWithQueries, Segment, write_segments
+from liebig.bm25.index import SEGMENT_WORDS, Segment, write_segments
 from liebig.bm25.kernels import Longs, copy_postings, count_live
 from liebig.bm25.search import BM25, FORMAT, SUMMARY, BM25Settings, open_segments
 from liebig.collection.lookup import index_ids, read_strings, write_strings
@@ -39,7 +40,7 @@ BLOCK = 1 << 20  # bytes that are written at once
 
 def write_index(
     folder: Folder,
-    passages: Iterable[PassageWithQueries],
+    passages: Iterable[Passage],
     settings: BM25Settings,
     *,
     texts: bool = True,
@@ -68,12 +69,10 @@ def write_index(
     return unknown
 
 
-def _note_languages(
-    passages: Iterable[PassageWithQueries], languages: set[str]
-) -> Iterator[PassageWithQueries]:
+def _note_languages(passages: Iterable[Passage], languages: set[str]) -> Iterator[Passage]:
     """The passages; those of their languages that are new are added to the set."""
     for item in passages:
-        languages.add(analyzed_as(item[0].language))
+        languages.add(analyzed_as(item.language))
         yield item
 
 

@@ -12,9 +12,9 @@ from liebig.base.config import InputPath
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress, track
+from liebig.base.records import Passage
 from liebig.base.workspace import Folder
 from liebig.bm25.analysis import language_name
-from liebig.bm25.index import GeneratedQueries, PassageWithQueries, plain
 from liebig.bm25.search import BM25Settings
 from liebig.bm25.update import settings_of, write_index
 from liebig.collection import Collection
@@ -27,11 +27,6 @@ class BM25Config(ChangeConfig):
     collection: InputPath | None = Field(
         None, description="Collection with passages; leave it out to only delete or merge."
     )
-    queries: InputPath | None = Field(
-        None,
-        description="Generated queries to index with their passages (doc2query): a folder of liebig queries"
-        " generate, or JSON lines with passage and queries.",
-    )
     language: str = Field(
         "english",
         description="Language of the stemmer and the stop words, by name or code; none, or auto for that of every"
@@ -41,7 +36,6 @@ class BM25Config(ChangeConfig):
     stop_words: bool = Field(True, description="Ignore the stop words of the language.")
     title_weight: float = Field(1.0, ge=0, description="Weight of a word in the title.")
     body_weight: float = Field(1.0, ge=0, description="Weight of a word in the text.")
-    query_weight: float = Field(1.0, ge=0, description="Weight of a word in a generated query.")
     k1: float = Field(
         0.9,
         ge=0,
@@ -63,20 +57,17 @@ class BM25Config(ChangeConfig):
     def _has_something_to_do(self) -> BM25Config:
         if self.collection is None and self.base is None:
             raise ValueError("nothing to index: give a collection, or a base to change")
-        if not (self.title_weight or self.body_weight or (self.query_weight and self.queries)):
-            raise ValueError(
-                "title, body and generated queries all have weight 0; give one of them a positive weight"
-            )
+        if not (self.title_weight or self.body_weight):
+            raise ValueError("title and body both have weight 0; give one of them a positive weight")
         return self
 
 
 def run(config: BM25Config, folder: Folder) -> None:
     """Write the index."""
     settings = _settings(config) if config.base is None else _kept(config, settings_of(config.base))
-    generated = GeneratedQueries(config.queries) if config.queries is not None else None
     unknown = write_index(
         folder,
-        _passages(config.collection, generated),
+        _passages(config.collection),
         settings,
         texts=config.texts,
         words=config.segment_words,
@@ -84,7 +75,9 @@ def run(config: BM25Config, folder: Folder) -> None:
         delete=config.ids_to_delete(),
         compact=config.compact,
     )
-    _report(unknown, generated)
+    if unknown:
+        said = f"{len(unknown):,} ids to delete are not in the index; the first is {unknown[0]!r}"
+        Progress("BM25").say(said)
 
 
 def _settings(config: BM25Config) -> BM25Settings:
@@ -93,7 +86,6 @@ def _settings(config: BM25Config) -> BM25Settings:
         stop_words=config.stop_words,
         title_weight=config.title_weight,
         body_weight=config.body_weight,
-        query_weight=config.query_weight,
         k1=config.k1,
         b=config.b,
         fold=config.fold,
@@ -115,7 +107,7 @@ def _kept(config: BM25Config, settings: BM25Settings) -> BM25Settings:
     return settings
 
 
-def _passages(collection: Path | None, generated: GeneratedQueries | None) -> Iterable[PassageWithQueries]:
+def _passages(collection: Path | None) -> Iterable[Passage]:
     if collection is None:
         return ()
     records = Collection(collection)
@@ -125,18 +117,7 @@ def _passages(collection: Path | None, generated: GeneratedQueries | None) -> It
             file=collection,
             fix=f"cut its documents first: liebig passages {collection} --tokenizer TOKENIZER --out PASSAGES",
         )
-    passages = track(records.passages(), "BM25", unit="passages")
-    return plain(passages) if generated is None else generated.expand(passages)
-
-
-def _report(unknown: list[str], generated: GeneratedQueries | None) -> None:
-    say = Progress("BM25").say
-    if unknown:
-        say(f"{len(unknown):,} ids to delete are not in the index; the first is {unknown[0]!r}")
-    if generated is not None and generated.used < len(generated):
-        say(
-            f"{len(generated) - generated.used:,} lines of generated queries belong to passages that are not indexed"
-        )
+    return track(records.passages(), "BM25", unit="passages")
 
 
 STAGE = Stage("bm25", BM25Config, run, "liebig bm25 runs/collection --out runs/bm25", positional="collection")

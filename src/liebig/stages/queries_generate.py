@@ -1,7 +1,7 @@
 """`liebig queries generate`: reads passages, writes a collection of them and their generated queries.
 
 passages.jsonl  queries.jsonl  judgements/generated.tsv   what `source.kind = "queries"` and fine-tuning read
-generated.jsonl {"passage", "queries"[, "numbers"]}       what `liebig bm25 --queries` reads (doc2query)
+generated.jsonl {"passage", "queries"[, "numbers"]}       what `source.kind = "file"` reads
 generation.json                                           counts, and which labels the generator has seen
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 from abc import abstractmethod
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from liebig.base.config import Config, InputPath, ModelPath, Unrecorded
@@ -26,9 +28,9 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress, counted
 from liebig.base.records import Passage, Title
 from liebig.base.workspace import Folder, atomic_write
-from liebig.bm25.index import GENERATED, GeneratedQueries
 from liebig.collection import GENERATED as GENERATED_SPLIT, Collection
-from liebig.collection.lookup import hash_all
+from liebig.collection.lookup import hash64, hash_all
+from liebig.collection.offset_index import OffsetIndex
 from liebig.formats.output import json_line, tab_line
 from liebig.queries import endpoint
 from liebig.queries.consistency import Keeps, Named, by_bm25, by_run, clean, query_id
@@ -299,6 +301,68 @@ class EndpointSource(SourceConfig):
         )
         prompts = endpoint.Prompts(self.prompt, config.count, self.passage_words)
         return Writer(endpoint.journalled(client, prompts, self.workers)), {"model": self.model}
+
+
+# The file has JSON lines `{"passage": id, "queries": [..]}` or `{"passage": id, "query": ".."}`, any number per
+# passage, in any order. Memory: 16 bytes per line for the offsets, no texts.
+
+GENERATED = "generated.jsonl"  # in the folder of liebig queries generate
+
+
+class GeneratedQueries:
+    """The generated queries of a file, by passage."""
+
+    def __init__(self, path: Path) -> None:
+        path = path / GENERATED if path.is_dir() else path
+        if not path.is_file():
+            raise DataError(
+                "there are no generated queries", file=path, fix="generate them with liebig queries generate"
+            )
+        self._file = path.open("rb")
+        self._path = path
+        hashes, starts = array("Q"), array("Q")
+        start = 0
+        for number, line in enumerate(self._file, 1):
+            if line.strip():
+                hashes.append(hash64(self._parse(line, number)["passage"]))
+                starts.append(start)
+            start += len(line)
+        self._index = OffsetIndex.build(np.asarray(hashes), np.asarray(starts))
+
+    def numbered(self, passage: str) -> tuple[tuple[int, str], ...]:
+        """The queries of a passage with their numbers: those in the file, which show that some were dropped, else their
+        places."""
+        numbered: list[tuple[int, str]] = []
+        for start in self._index.candidates(passage):
+            self._file.seek(start)
+            line = self._parse(self._file.readline(), 0)
+            if line["passage"] == passage:
+                queries = [line["query"]] if "query" in line else line["queries"]
+                places = range(len(numbered), len(numbered) + len(queries))
+                numbered += zip(line.get("numbers", places), queries, strict=True)
+        return tuple(numbered)
+
+    def _parse(self, line: bytes, number: int) -> dict[str, Any]:
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"is not JSON: {error}", file=self._path, line=number) from None
+        value = value if isinstance(value, dict) else {}
+        queries = value.get("queries", [value.get("query")])
+        numbers = value.get("numbers", queries)
+        lists = isinstance(queries, list) and isinstance(numbers, list) and len(queries) == len(numbers)
+        if (
+            not isinstance(value.get("passage"), str)
+            or not lists
+            or not all(isinstance(q, str) for q in queries)
+        ):
+            raise DataError(
+                "is not a line of generated queries",
+                file=self._path,
+                line=number,
+                fix='each line should read {"passage": "id", "queries": ["..."]}',
+            )
+        return dict(value)
 
 
 class FileSource(SourceConfig):
