@@ -9,7 +9,7 @@ from liebig.base import workspace
 from liebig.base.errors import DataError
 from liebig.base.records import Group, Passage
 from liebig.collection import Collection
-from liebig.search.mine import Miner, QueryLines, Take, Teacher, nearly, shared, triples
+from liebig.search.mine import Miner, QueryLines, Take, nearly, shared, triples
 from liebig.stages.mine import MineConfig, run
 
 TEXTS = {f"n{i}": f"passage number {i} speaks of something else entirely {i}" for i in range(20)}
@@ -73,56 +73,11 @@ def test_a_sample_is_drawn_from_the_range_and_depends_on_the_seed_alone(tmp_path
     assert again[0] == again[1]
 
 
-def test_margins_drop_what_scores_near_the_positive(tmp_path):
-    ids = ["n1", "n2", "pos", "n3", "n4", "n5"]
-    assert mined(tmp_path, ids, margin=2.0)[0].negatives == ("n4", "n5")
-    assert mined(tmp_path, ids, relative_margin=0.03)[0].negatives == ("n5",)
-    group, counts = mined(tmp_path, ["n1"], margin=2.0)
-    assert group.negatives == ("n1",)
-    assert counts["queries whose positive is not in the run, so no margin"] == 1
-
-
-def test_a_cross_encoder_drops_and_promotes(tmp_path):
-    (tmp_path / "ce").write_text(
-        "q0 Q0 pos 1 0.97 t\nq0 Q0 n1 2 0.95 t\nq0 Q0 n2 3 0.5 t\nq0 Q0 n3 4 0.05 t\nq0 Q0 n4 5 0.01 t\n"
-    )
-    teacher = Teacher(QueryLines(tmp_path / "ce"), 0.1, 0.9, logits=False)
-    group, counts = mined(tmp_path, ["n1", "n2", "n3", "n4", "n5"], teacher=teacher)
-    assert group == Group("q0", ("pos", "n1"), ("n3", "n4"), (0.97, 0.95), (0.05, 0.01))
-    assert counts["dropped: too relevant for the cross-encoder"] == 1
-    assert counts["dropped: a positive for the cross-encoder"] == 1
-    assert counts["dropped: not scored by the cross-encoder"] == 1
-
-
-def test_thresholds_are_probabilities_where_scores_are_logits(tmp_path):
-    scores = {"pos": 9.0, "n1": 2.3, "n2": 2.1, "n3": -2.1, "n4": -2.3}  # logit(.9) = 2.197
-    (tmp_path / "ce").write_text("".join(f"q0 Q0 {id} 1 {score} t\n" for id, score in scores.items()))
-    teacher = Teacher(QueryLines(tmp_path / "ce"), 0.1, 0.9)
-    group, _ = mined(tmp_path, ["n1", "n2", "n3", "n4"], teacher=teacher)
-    assert group == Group("q0", ("pos", "n1"), ("n4",), (9.0, 2.3), (-2.3,))
-
-
-@pytest.mark.parametrize("fields", [{"below": 0.5, "above": 0.4}, {"below": -2.0}, {"above": 3.0}])
-def test_thresholds_that_make_no_sense_are_refused(fields):
-    tree = {"collection": "c", "sources": [{"run": "r"}], "scores": "s"}
-    with pytest.raises(ValueError, match=r"above"):
-        MineConfig.model_validate(tree | fields)
-    if fields != {"below": 0.5, "above": 0.4}:
-        MineConfig.model_validate(tree | {"logits": False, "below": -9.0} | fields)
-
-
 def test_sources_come_one_after_the_other_without_repeats(tmp_path):
     one = Take(run_file(tmp_path / "a", ["n1", "n2", "n3"]), keep=2, random=False)
     two = Take(run_file(tmp_path / "b", ["n2", "n7", "n8"]), keep=2, random=False)
     (group,) = Miner([one, two], lookup).mine(["q0"], lambda query: ["pos"])
     assert group.negatives == ("n1", "n2", "n7", "n8")
-
-
-def test_random_passages_fill_up_and_are_no_positives(tmp_path):
-    group, counts = mined(tmp_path, ["n1"], pad=[*TEXTS], pad_to=6)
-    assert len(set(group.negatives)) == 6
-    assert not {"pos", "same", "near"} & set(group.negatives)
-    assert counts["random negatives"] == 5
 
 
 def test_queries_without_positives_or_hits_are_counted(tmp_path):

@@ -134,25 +134,6 @@ class Take:
     depth: int = 200
     keep: int = 30
     random: bool = True
-    margin: float | None = None
-    relative_margin: float | None = None
-
-
-@dataclass(frozen=True)
-class Teacher:
-    """Cross-encoder scores: a negative must score below `below`; above `above` it becomes a positive.
-
-    The thresholds are RocketQA's probabilities; logits are brought to them by the logistic function.
-    """
-
-    scores: QueryLines
-    below: float = 0.1
-    above: float | None = None
-    logits: bool = True
-
-    def value(self, score: float) -> float:
-        """What is held against the thresholds."""
-        return 0.5 + 0.5 * math.tanh(score / 2) if self.logits else score
 
 
 @dataclass
@@ -162,9 +143,6 @@ class Miner:
     sources: Sequence[Take]
     lookup: Lookup
     duplicates: float | None = 0.8
-    teacher: Teacher | None = None
-    pad: Sequence[str] = ()
-    pad_to: int = 0
     seed: int = 0
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -178,19 +156,14 @@ class Miner:
             yield self._group(query, judged)
 
     def _group(self, query: str, judged: tuple[str, ...]) -> Group:
-        scores = dict(self.teacher.scores.hits(query)) if self.teacher is not None else {}
-        check = _Check(self, judged, scores)
+        check = _Check(self, judged)
         negatives: dict[str, None] = {}
         for place, source in enumerate(self.sources):
             negatives |= dict.fromkeys(self._from(query, place, source, check, set(negatives)))
-        self._fill(query, negatives, check)
         self.counts["queries"] += 1
         self.counts["negatives"] += len(negatives)
         self.counts["queries without a negative"] += not negatives
-        positives = (*judged, *check.promoted)
-        known = bool(scores) and all(id in scores for id in (*positives, *negatives))
-        teacher = [tuple(scores[id] for id in ids) if known else () for ids in (positives, negatives)]
-        return Group(query, positives, tuple(negatives), teacher[0], teacher[1])
+        return Group(query, judged, tuple(negatives))
 
     def _from(self, query: str, place: int, source: Take, check: _Check, taken: set[str]) -> list[str]:
         hits = source.run.hits(query)
@@ -200,82 +173,32 @@ class Miner:
         if source.random:
             draws = rng.uniform(rng.key(self.seed, hash64(query), place), np.arange(len(candidates)))
             candidates = [candidates[i] for i in np.argsort(draws, kind="stable")]
-        limit = self._limit(source, check.judged, dict(hits))
         kept: list[str] = []
-        for id, score in candidates:
+        for id, _ in candidates:
             if len(kept) == source.keep:
                 break
-            if id not in taken and check.passes(id, score, limit):
+            if id not in taken and check.passes(id):
                 kept.append(id)
         self.counts["queries with fewer negatives than wanted"] += len(kept) < source.keep
         return kept
-
-    def _limit(self, source: Take, judged: Sequence[str], scores: dict[str, float]) -> float:
-        """The score above which a candidate is too near to the lowest positive; infinite without a margin."""
-        if source.margin is None and source.relative_margin is None:
-            return np.inf
-        known = [scores[id] for id in judged if id in scores]
-        if not known:
-            self.counts["queries whose positive is not in the run, so no margin"] += 1
-            return np.inf
-        lowest = min(known)
-        limits = [lowest - source.margin] if source.margin is not None else []
-        if source.relative_margin is not None:
-            limits.append(lowest - source.relative_margin * abs(lowest))
-        return min(limits)
-
-    def _fill(self, query: str, negatives: dict[str, None], check: _Check) -> None:
-        """Random passages, up to the number wanted."""
-        key, draw = rng.key(self.seed, hash64(query), -1), 0
-        while len(negatives) < self.pad_to and draw < 10 * self.pad_to and self.pad:
-            id = self.pad[int(rng.below(key, draw, len(self.pad)))]
-            draw += 1
-            if id not in negatives and check.is_other(id):
-                negatives[id] = None
-                self.counts["random negatives"] += 1
 
 
 class _Check:
     """The filters of one query, in the order of their cost."""
 
-    def __init__(self, miner: Miner, judged: Sequence[str], scores: dict[str, float]) -> None:
-        self.judged, self.promoted = judged, list[str]()
-        self._miner, self._scores, self._own = miner, scores, frozenset(judged)
+    def __init__(self, miner: Miner, judged: Sequence[str]) -> None:
+        self._miner, self._own = miner, frozenset(judged)
         texts = [self._text(id) for id in judged] if miner.duplicates is not None else []
         found = [words(text) for text in texts]
         self._words = set(map(tuple, found))
         self._triples = [triples(own) for own in found]
 
-    def passes(self, id: str, score: float, limit: float) -> bool:
+    def passes(self, id: str) -> bool:
         """Whether a candidate is a negative; if not, why is counted."""
-        reason = self._reason(id, score, limit)
+        reason = "judged positive" if id in self._own else self._same_text(id)
         if reason:
             self._miner.counts[f"dropped: {reason}"] += 1
         return not reason
-
-    def is_other(self, id: str) -> bool:
-        """Whether a random passage is neither a positive nor the text of one."""
-        return id not in self._own and not self._same_text(id)
-
-    def _reason(self, id: str, score: float, limit: float) -> str:
-        if id in self._own:
-            return "judged positive"
-        if score > limit:
-            return "within the margin of the positive's score"
-        return self._by_teacher(id) or self._same_text(id)
-
-    def _by_teacher(self, id: str) -> str:
-        teacher = self._miner.teacher
-        if teacher is None:
-            return ""
-        if id not in self._scores:
-            return "not scored by the cross-encoder"
-        value = teacher.value(self._scores[id])
-        if teacher.above is not None and value > teacher.above:
-            self.promoted.append(id)
-            self._own |= {id}
-            return "a positive for the cross-encoder"
-        return "" if value < teacher.below else "too relevant for the cross-encoder"
 
     def _same_text(self, id: str) -> str:
         if self._miner.duplicates is None:

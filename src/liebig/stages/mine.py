@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from liebig.base import rng
 from liebig.base.config import Config, InputPath
 from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
@@ -18,7 +14,7 @@ from liebig.base.progress import Progress
 from liebig.base.workspace import Folder
 from liebig.collection import Collection, group_row
 from liebig.formats.output import json_line
-from liebig.search.mine import Miner, QueryLines, Take, Teacher
+from liebig.search.mine import Miner, QueryLines, Take
 
 
 class Source(Config):
@@ -29,15 +25,6 @@ class Source(Config):
     depth: int = Field(200, ge=1, description="Last rank that can be a negative.")
     keep: int = Field(30, ge=1, description="Number of negatives per query.")
     sample: Literal["random", "top"] = Field("random", description="Which candidates to keep.")
-    margin: float | None = Field(
-        None, description="Drop candidates that score above the positive's score minus this margin."
-    )
-    relative_margin: float | None = Field(
-        None,
-        ge=0,
-        lt=1,
-        description="Drop candidates that score above the positive's score times (1 - this margin).",
-    )
 
 
 class MineConfig(Config):
@@ -58,34 +45,7 @@ class MineConfig(Config):
             "keeps them."
         ),
     )
-    scores: InputPath | None = Field(
-        None,
-        description="Run with a cross-encoder's scores of the candidates: scores.trec of liebig rerank score.",
-    )
-    logits: bool = Field(
-        True,
-        description="With scores: apply the sigmoid before comparing with below and above.",
-    )
-    below: float = Field(
-        0.1, description="With scores: a negative must score below this (0.1 is RocketQA's)."
-    )
-    above: float | None = Field(
-        None, description="With scores: a candidate that scores above this becomes a positive."
-    )
-    pad: int = Field(0, ge=0, description="Add random passages up to this many negatives.")
     seed: int = Field(0, ge=0, description="Seed of the random sample.")
-
-    @model_validator(mode="after")
-    def _thresholds_fit(self) -> MineConfig:
-        given = (self.below, self.above if self.above is not None else self.below)
-        if given[1] < given[0]:
-            raise ValueError("above is less than below: a passage would be both a negative and a positive")
-        if self.logits and not 0 <= min(given) <= max(given) <= 1:
-            raise ValueError("below and above must lie between 0 and 1, or set logits = false")
-        return self
-
-
-POOL = 100_000  # passages that random negatives are drawn from
 
 
 def run(config: MineConfig, folder: Folder) -> None:
@@ -95,11 +55,6 @@ def run(config: MineConfig, folder: Folder) -> None:
         sources=[_take(source) for source in config.sources],
         lookup=collection.passage,
         duplicates=config.duplicates,
-        teacher=Teacher(QueryLines(config.scores), config.below, config.above, config.logits)
-        if config.scores is not None
-        else None,
-        pad=_pool(collection, config.seed) if config.pad else (),
-        pad_to=config.pad,
         seed=config.seed,
     )
     queries = collection.query_ids(config.split)
@@ -113,7 +68,7 @@ def run(config: MineConfig, folder: Folder) -> None:
         for reason, count in sorted(miner.counts.items()):
             if count:
                 bar.say(f"{count:>12,}  {reason}")
-    if miner.counts["negatives"] == miner.counts["random negatives"]:
+    if not miner.counts["negatives"]:
         raise DataError(
             "no passage of the runs became a negative",
             file=config.sources[0].run,
@@ -129,8 +84,6 @@ def _take(source: Source) -> Take:
         depth=source.depth,
         keep=source.keep,
         random=source.sample == "random",
-        margin=source.margin,
-        relative_margin=source.relative_margin,
     )
 
 
@@ -152,18 +105,6 @@ class Positives:
             if int(columns[2]) >= self._relevant:
                 passages.append(columns[1])
         return passages
-
-
-def _pool(collection: Collection, seed: int) -> Sequence[str]:
-    """Ids drawn evenly from all passages, in one pass (a reservoir)."""
-    ids = (passage.id for passage in collection.passages())
-    pool = list(islice(ids, POOL))
-    key = rng.key(seed, 1)
-    for number, id in enumerate(ids, len(pool)):
-        place = int(rng.below(key, np.int64(number), number + 1))
-        if place < len(pool):
-            pool[place] = id
-    return pool
 
 
 STAGE = Stage("mine", MineConfig, run, "liebig mine recipe.toml --out runs/negatives")

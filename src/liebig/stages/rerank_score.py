@@ -23,7 +23,7 @@ from liebig.methods.labelled import read_groups
 from liebig.methods.reranker import rerank, scorer, soft_labels
 from liebig.model.cross_encoder import CrossEncoder
 
-RUN, SCORES = "run.trec", "scores.trec"
+RUN = "run.trec"
 
 
 class RerankScoreConfig(Config):
@@ -64,7 +64,7 @@ class RerankScoreConfig(Config):
 
 
 def run(config: RerankScoreConfig, folder: Folder) -> None:
-    """Write `run.trec` and, without the hits below the depth, `scores.trec`; or `groups/SPLIT.jsonl` with scores."""
+    """Write `run.trec`, or `groups/SPLIT.jsonl` with scores."""
     device = chosen(config.device)
     models = [CrossEncoder.load(path, device=device, length=config.length) for path in config.models]
     score, collection = scorer(models, config.title), Collection(config.collection)
@@ -73,8 +73,6 @@ def run(config: RerankScoreConfig, folder: Folder) -> None:
         reranked = rerank(hits, config.depth, score, collection.query, collection.passage)
         with (folder.path / RUN).open("w", encoding="utf-8") as file:
             file.writelines(line + "\n" for line in run_lines(reranked, config.tag))
-        with (folder.path / SCORES).open("w", encoding="utf-8") as file:
-            file.writelines(_scored(folder.path / RUN, config.depth))
         return
     assert config.groups is not None, "there is a run, or there are groups"
     path = folder.path / "groups" / f"{config.split}.jsonl"
@@ -84,12 +82,6 @@ def run(config: RerankScoreConfig, folder: Folder) -> None:
         for group in soft_labels(groups, score, collection.query, collection.passage):
             file.write(json_line(group_row(group)) + "\n")
             bar.advance()
-
-
-def _scored(run: Path, depth: int) -> Iterator[str]:
-    """The lines of a reranked run whose scores are the cross-encoder's, not made up to keep an order."""
-    with run.open(encoding="utf-8") as file:
-        yield from (line for line in file if int(line.split()[3]) <= depth)
 
 
 def _hits(path: Path) -> Iterator[Hit]:
