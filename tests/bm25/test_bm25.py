@@ -377,7 +377,7 @@ def negative(values):
         ("starts", lambda values: values[:0]),
         ("tf", lambda values: values[:-1]),
         ("tf", lambda values: values.astype(np.float64)),
-        ("lengths", lambda values: values[:, :2]),
+        ("lengths", lambda values: values[:, :1]),
         ("lengths", lambda values: -values),
         # Out of order within a term: a window of passages would be written outside of it.
         ("docs", lambda values: values[::-1].copy()),

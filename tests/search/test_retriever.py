@@ -123,7 +123,7 @@ def test_the_command_asks_another_system_where_one_is_named(folder, retriever):
     assert [r.id in page for r in retriever.search(QUESTION, k=3, system="bm25")] == [True] * 3
 
 
-@pytest.mark.parametrize("words", [["--model", "x"], ["--texts", "x"], ["--system", "sparse"]])
+@pytest.mark.parametrize("words", [["--system", "sparse"], ["--filter", "name"]])
 def test_what_a_retriever_has_not_is_one_sentence(folder, words):
     result = CliRunner().invoke(make_app(), ["search", str(folder), QUESTION, *words])
     assert (result.exit_code, len(result.stderr.strip().splitlines())) == (2, 1)

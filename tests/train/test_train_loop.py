@@ -85,7 +85,7 @@ def test_speed_and_waiting_are_those_since_the_line_before(
     clock = SimpleNamespace(now=50.0, monotonic=lambda: clock.now)
     monkeypatch.setattr(record, "time", clock)
     recorder = record.Recorder(tmp_path, ALONE, "training", 0.0)
-    recorder.open(0, 9, (), resumed=False)
+    recorder.open(0, 9, resumed=False)
     one = torch.ones(())
     update = Update(StepResult(one, {}, {}, {"tokens": 500}, chunks=1), norm=one, made=True)
     for step, seconds, waited in ((2, 4.0, 1.0), (4, 8.0, 7.0)):
