@@ -350,7 +350,7 @@ def earlier_run(folder: Path, config: Config, *same: str) -> tuple[Path, ...]:
     except WorkspaceError:
         return ()
     recipe, versions = workspace.plain(recorded(config)), workspace.versions()
-    alike = manifest.recipe == recipe and manifest.versions["liebig"] == versions["liebig"]
+    alike = manifest.recipe == recipe and manifest.versions.get("liebig") == versions.get("liebig")
     paths = inputs(config)
     alike = alike and all(manifest.inputs[name] == workspace.digest(paths[name]) for name in same)
     return (folder,) if alike else ()

@@ -51,7 +51,10 @@ from liebig.vectors.quantise import Floats
 
 GONE, STALE, STALE_SENTENCES, SUMMARY = "gone.txt", "stale.txt", "stale-sentences.txt", "changes.json"
 MOVED = "moved"
-CHANGED, DRIFT = "changed", 0.01  # passages changed since the unit of scores was measured; share that measures it again
+CHANGED, DRIFT = (
+    "changed",
+    0.01,
+)  # passages changed since the unit of scores was measured; share that measures it again
 Kind = Literal["documents", "passages"]
 Lines = NDArray[np.bool_]
 SHARD_SIZE = 65_536  # vectors of a shard

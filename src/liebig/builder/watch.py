@@ -36,6 +36,7 @@ def watch(
 
     config = built_with(description.read(out), out, sources, strict, convert)
     folders = _folders(config.sources, out)
+
     def counts(change: watchfiles.Change, path: str) -> bool:
         return is_meant(Path(path), folders, out.resolve())
 

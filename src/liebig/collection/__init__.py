@@ -134,7 +134,9 @@ class Collection:
     def some(self, kind: Literal["documents"], lines: NDArray[np.bool_]) -> Iterator[Document]: ...
     @overload
     def some(self, kind: Literal["passages"], lines: NDArray[np.bool_]) -> Iterator[Passage]: ...
-    def some(self, kind: Literal["documents", "passages"], lines: NDArray[np.bool_]) -> Iterator[Document | Passage]:
+    def some(
+        self, kind: Literal["documents", "passages"], lines: NDArray[np.bool_]
+    ) -> Iterator[Document | Passage]:
         """The records of some lines, in order."""
         parse = documents.document if kind == "documents" else beir.passage
         where = Where(str(self._file(kind)))

@@ -15,21 +15,21 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import selectors
 import shlex
 import shutil
 import signal
 import subprocess  # nosec B404
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from liebig.base.config import read_toml
 from liebig.base.errors import DataError, RecipeError
-from liebig.base.machine import config_folder
+from liebig.base.machine import WINDOWS, config_folder
 from liebig.formats.encoding import decode_text
 from liebig.formats.inputs import BUFFER, DAMAGE, DiskSource, InputSource
 from liebig.formats.items import Where
@@ -38,6 +38,7 @@ from liebig.formats.outline import Article, numbered_section
 
 SECONDS = 600.0
 LARGEST = 1 << 26  # bytes of text
+LOOK = 0.1  # seconds between two looks at a command that is running
 SAID = 200  # characters of an error that are kept
 SUFFIX = re.compile(r"\.[^./\\\s=]+")
 PLACES = re.compile(r"\{(path|text)\}")
@@ -141,57 +142,47 @@ def _article(text: str) -> Article:
 
 
 def _run(arguments: list[str], folder: Path, label: str) -> bytes:
-    """What a command prints. It gets no shell, no input and a process group of its own, which ends with it."""
-    with tempfile.TemporaryFile() as errors:
+    """What a command prints. It gets no shell, no input and, where there are any, a process group that ends with it."""
+    with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as errors:
         try:
             process = subprocess.Popen(  # nosec B603  the user's own command
                 arguments,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
+                stdout=printed,
                 stderr=errors,
                 cwd=folder,
-                start_new_session=True,
+                start_new_session=not WINDOWS,
             )
         except OSError as error:
             why = os.strerror(error.errno or 0)
             raise DataError(f"the converter cannot be run ({arguments[0]}: {why})", file=label) from None
-        assert process.stdout is not None, "it is a pipe"
+        deadline, code = time.monotonic() + SECONDS, None
         try:
-            with process.stdout:
-                printed = _printed(process.stdout, label, deadline := time.monotonic() + SECONDS)
-            code = process.wait(max(0.0, deadline - time.monotonic())) if len(printed) <= LARGEST else 0
-        except subprocess.TimeoutExpired:
-            raise _too_long(label) from None
+            while code is None:
+                if time.monotonic() > deadline:
+                    raise DataError(f"the converter took more than {SECONDS:g} s", file=label)
+                if max(os.fstat(file.fileno()).st_size for file in (printed, errors)) > LARGEST:
+                    break  # said by the caller
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    code = process.wait(LOOK)
         finally:
             if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+                _kill(process)
         errors.seek(max(0, errors.seek(0, os.SEEK_END) - 4096))
         said = errors.read().decode("utf-8", "replace").split("\n")
-    if code:
-        last = next((line.strip() for line in reversed(said) if line.strip()), "it said nothing")
-        last = "".join(sign for sign in last if sign.isprintable())[:SAID]
-        raise DataError(f"the converter failed (exit code {code}: {last})", file=label)
-    return printed
+        if code:
+            last = next((line.strip() for line in reversed(said) if line.strip()), "it said nothing")
+            last = "".join(sign for sign in last if sign.isprintable())[:SAID]
+            raise DataError(f"the converter failed (exit code {code}: {last})", file=label)
+        printed.seek(0)
+        return printed.read(LARGEST + 1)
 
 
-def _printed(stream: IO[bytes], label: str, deadline: float) -> bytes:
-    """All that comes from a pipe, up to a time and a size."""
-    parts, size = list[bytes](), 0
-    with selectors.DefaultSelector() as selector:
-        selector.register(stream, selectors.EVENT_READ)
-        while True:
-            if not selector.select(max(0.0, deadline - time.monotonic())):
-                raise _too_long(label)
-            part = os.read(stream.fileno(), 1 << 16)
-            if not part:
-                return b"".join(parts)
-            parts.append(part)
-            size += len(part)
-            if size > LARGEST:
-                return b"".join(parts)
-
-
-def _too_long(label: str) -> DataError:
-    return DataError(f"the converter took more than {SECONDS:g} s", file=label)
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a command that has not ended, and what it has started."""
+    if sys.platform == "win32":
+        process.kill()
+    else:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
