@@ -100,7 +100,6 @@ class TextVectors:
         self._folder, self._model, self._device = folder, model, device
         self._rows: dict[bytes, Encoded] = {}
         self._loaded: set[str] = set()
-        self._words: dict[str, Floats] = {}
 
     def keep(self, name: str, passages: Sequence[Passage]) -> None:
         """Encode passages into a file, for all processes."""
@@ -165,13 +164,6 @@ class TextVectors:
     def questions(self, texts: Sequence[str]) -> Floats:
         """The vectors of questions."""
         return np.asarray(self._embedder.vectors(list(texts), "query"), np.float32)
-
-    def words(self, texts: Sequence[str]) -> Floats:
-        """The vectors of single words."""
-        new = [text for text in texts if text not in self._words]
-        if new:
-            self._words.update(zip(new, self.questions(new).astype(np.float16)))
-        return np.stack([self._words[text] for text in texts]).astype(np.float32)
 
     def of(self, passages: Sequence[Passage]) -> list[Encoded]:
         """The vectors of passages, and of their sentences."""
@@ -354,19 +346,11 @@ def own_questions(corpus: Corpus) -> tuple[list[Question], list[Passage]]:
     ]
 
 
-VOCABULARY = 4_000  # words of a corpus that may take the place of others
-
-
-def tried_questions(
-    corpus: Corpus, own: Sequence[Question], encoded: TextVectors, seed: int = 0
-) -> list[Question]:
+def tried_questions(corpus: Corpus, own: Sequence[Question], seed: int = 0) -> list[Question]:
     """Kinds that a build does not ask: forms of the sentences that are cut, with fewer words of the text in them."""
     cut = [question for question in own if question.cut]
     having = Counter(word for passage in corpus.texts for word in set(making._words(passage.text)))
     stops = _analyzer(tuple(sorted({passage.language for passage in corpus.texts})))
-    known = [word for word, count in having.most_common(VOCABULARY) if count > 1 and not stops.is_stop(word)]
-    rows = encoded.words(known) if known else np.zeros((0, 1), np.float32)
-    places = {word: number for number, word in enumerate(known)}
     made = []
     for question in cut:
         draw = np.random.default_rng(making._place(seed, question.cut))
@@ -389,14 +373,6 @@ def tried_questions(
             begin = int(draw.integers(0, max(1, len(parts) - count)))
             opener = OPENERS["english"][int(draw.integers(len(OPENERS["english"])))]
             ask("asked", [opener, *parts[begin : begin + count]])
-        swapped = list(plain)
-        for n in draw.permutation([n for n in telling if plain[n] in places])[: (len(telling) + 1) // 2]:
-            near = np.argsort(-(rows @ rows[places[plain[n]]]))[:8]
-            others = [known[i] for i in near if known[i][:4] != plain[n][:4]]
-            if others:
-                swapped[n] = others[0]
-        if swapped != plain:
-            ask("neighbours", swapped)
     counts = Counter(question.kind for question in made)
     return [
         question
@@ -410,7 +386,7 @@ def measured(corpus: Corpus, encoded: TextVectors) -> dict[str, Any]:
     """Values of every question, their kinds, and the signs of one corpus."""
     own, pool = own_questions(corpus)
     built = {question.kind for question in own}  # what the score scale is measured by
-    own = [*own, *tried_questions(corpus, own, encoded)]
+    own = [*own, *tried_questions(corpus, own)]
     draw = np.random.default_rng(len(corpus.asked))
     asked = [corpus.asked[i] for i in draw.permutation(len(corpus.asked))[:ASKED]]
     whole, bare_pool = Index(corpus.texts, encoded), Index(pool, encoded)
@@ -565,10 +541,10 @@ def main() -> None:
             *(f"{a}<{b}" for a, b in AMONG if {a, b} <= there),
         ]
         waiting = [pool.submit(_prepared, name) for name in names]
-        tasks = [(path.stat().st_size, path) for one in waiting for path in one.result()]
+        tasks = [task for one in waiting for task in enumerate(one.result())]
         say(f"{len(tasks)} corpora are drawn")
-        # The largest first, so that no process is left with one at the end.
-        order = [path for _, path in sorted(tasks, key=lambda task: -task[0])]
+        # Each source in turn, so that a run that is cut short has some corpora of all.
+        order = [path for _, path in sorted(tasks, key=lambda task: task[0])]
         for number, line in enumerate(as_completed([pool.submit(_measured, path) for path in order]), 1):
             say(f"{number}/{len(tasks)} {line.result()}")
 

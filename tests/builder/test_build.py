@@ -136,7 +136,7 @@ def test_the_unit_of_scores_is_that_of_the_whole_index(built):
     )
 
 
-def test_the_unit_of_scores_is_the_median_of_made_up_questions_and_the_mean_of_yours():
+def test_the_unit_of_scores_is_that_of_made_up_questions_where_there_are_some():
     def hits(difference):
         return [("a", 1.0), *((str(rank), 1 - difference) for rank in range(9))]
 
@@ -145,10 +145,8 @@ def test_the_unit_of_scores_is_the_median_of_made_up_questions_and_the_mean_of_y
     yours = [Question("q", ("a",), OWN) for _ in lists]
     times = SPREAD_TIMES
     assert unit_of(made_up, lists) == pytest.approx(times * (0.2 + 0.4) / 2)
-    assert unit_of(yours, lists) == pytest.approx(times * (0.1 + 0.2 + 0.6 + 0.4) / 4)
-    weight = 60  # own questions that made-up ones count as much as
-    both = (sum((0.1, 0.2, 0.6, 0.4)) + weight * (0.2 + 0.4) / 2) / (4 + weight)
-    assert unit_of([*yours, *made_up], [*lists, *lists]) == pytest.approx(times * both)
+    assert unit_of(yours, lists) == pytest.approx(times * 0.3)
+    assert unit_of([*yours, *made_up], [*lists[::-1], *lists]) == unit_of(made_up, lists)
     assert unit_of([], []) == 1.0
 
 

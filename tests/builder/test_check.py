@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from liebig.base.records import Passage
+from liebig.base.statistics import prediction_powered
 from liebig.builder import check, judge as judging
 from liebig.builder.judge import BASELINE, SystemChoice, SystemJudge
 from liebig.builder.questions import OWN, Question
@@ -262,3 +263,32 @@ def test_wins_and_losses_are_against_the_untrained_hybrid():
     untrained = check.cases(judge, BASELINE, lambda id: Passage(id, "a text"))
     assert untrained["names"][1] == "BM25"
     assert untrained["better"] == 72
+
+
+def test_a_models_questions_are_corrected_by_those_that_people_judged_too():
+    questions = [Question(f"q{i}", ("p",), "model") for i in range(60)]
+    questions += [Question(f"q{i}", ("p",), OWN) for i in range(12)]
+    judge = SystemJudge(questions, {"start": [], "bm25": []})
+    draw = np.random.default_rng(0)
+    people = draw.random(60)
+    values = np.concatenate([0.5 + people / 2, people[:12]])  # the model finds everything better
+    known = prediction_powered(people[:12], values[:12], values[12:60])
+    assert judge.interval(values) == known
+    judge._values[BASELINE], judge._values[SystemChoice()] = np.zeros(72), np.zeros(72)
+    judge._values[SystemChoice(system="bm25")] = values
+    (seen,) = judge.evidence([SystemChoice(system="bm25")])
+    assert seen.kind == OWN
+    assert seen.mean[0] == pytest.approx(known.mean)
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ({"title": 30}, "questions made from the documents"),
+        ({"title": 30, OWN: 5}, "your questions"),
+        ({"model": 40, OWN: 5}, "your questions, as people and a language model judged them"),
+        ({"model": 40}, "your questions, which a language model judged and nobody else: it may be wrong"),
+    ],
+)
+def test_the_check_says_who_judged(counts, said):
+    assert check._asked(counts) == said

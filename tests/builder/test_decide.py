@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from liebig.base.statistics import prediction_powered
 from liebig.builder import decide
 from liebig.builder.decide import Belief, Evidence, believe, change, constants
 from liebig.builder.judge import BASELINE, START, SystemJudge
-from liebig.builder.questions import OWN
+from liebig.builder.questions import MODEL, OWN
 
 KNOWN = constants()
 SIZE = len(KNOWN.names)
@@ -48,6 +49,29 @@ def test_questions_made_from_a_corpus_are_never_quite_believed():
     assert np.trace(belief.covariance) > 10 * np.trace(people.covariance)
     closer = np.abs(belief.mean - gains).sum() < np.abs(KNOWN.mean - gains).sum()
     assert closer, "they tell something"
+
+
+def test_what_a_model_judges_is_corrected_by_people():
+    draw = np.random.default_rng(0)
+    people = draw.normal(0.0, 0.2, (400, 1))
+    model = people + draw.normal(0.1, 0.05, (400, 1))  # a model that is generous to the candidate
+    both = decide.corrected(people[:50], model[:50], model[50:])
+    known = prediction_powered(people[:50, 0], model[:50, 0], model[50:, 0])
+    assert both.kind == OWN
+    assert both.mean[0] == pytest.approx(known.mean)
+    alone = Evidence.of(OWN, people[:50])
+    assert both.scatter[0, 0] / both.questions < 0.5 * alone.scatter[0, 0] / alone.questions
+    useless = draw.normal(0, 1, (400, 1))
+    assert decide.corrected(people[:50], useless[:50], useless[50:]).mean == pytest.approx(
+        alone.mean, abs=0.02
+    )
+
+
+def test_what_a_model_alone_judges_is_believed_less_than_what_people_judge():
+    gains = KNOWN.mean + 0.1 * np.sin(np.arange(SIZE))
+    model, people = (believe([evidence(kind, 2_000, gains)], KNOWN) for kind in (MODEL, OWN))
+    assert np.abs(model.mean - gains).sum() > 2 * np.abs(people.mean - gains).sum()
+    assert np.trace(model.covariance) > 2 * np.trace(people.covariance)
 
 
 def test_the_order_of_evidence_does_not_matter():

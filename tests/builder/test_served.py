@@ -6,6 +6,7 @@ import os
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from liebig import encoders
@@ -14,10 +15,11 @@ from liebig.base.statistics import ALPHA
 from liebig.builder import check
 from liebig.builder.judge import BASELINE, PLAIN, SystemJudge
 from liebig.builder.questions import Question
-from liebig.builder.signs import signs_of
+from liebig.builder.signs import signs_of, signs_of_texts
 from liebig.builder.update import update
 from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
+from liebig.ragged import Ragged
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import read
 from liebig.search.systems import weighted_by
@@ -60,7 +62,7 @@ def test_an_encoder_that_cannot_read_the_texts_is_not_used(made, tmp_path, scrip
     assert not any((out / "work").glob("pool*"))
     checks = check.read(out / description.checks)
     assert checks["headline"] in lines
-    assert "the encoder cannot read 9" in checks["headline"]
+    assert "the bundled encoder cannot read 9" in checks["headline"]
     word = json.loads(source.read_text(encoding="utf-8").splitlines()[7])["text"][:12]
     retriever = Retriever.from_folder(out)
     assert retriever.search(word, k=3)
@@ -85,6 +87,37 @@ def test_signs_tell_whether_the_bundled_encoder_reads_a_text(tmp_path, text, rea
     with CollectionWriter(tmp_path) as writer:
         writer.add(Item(Passage("p", text), Where("test")))
     assert signs_of(tmp_path, encoders.folder()).readable == readable
+
+
+class Bytes:
+    """A vocabulary of bytes, which has no unknown pieces."""
+
+    special = np.zeros(256, bool)
+    continues = np.zeros(256, bool)
+
+    def encode_packed(self, texts):
+        return Ragged.from_lists([list(text.encode()) for text in texts])
+
+    def tokens(self, ids):
+        return [f"byte {id}" for id in ids]
+
+
+@pytest.mark.parametrize(("text", "readable"), [("Barley grows.", True), ("Рост ячменя", False)])
+def test_a_vocabulary_of_bytes_reads_no_text_that_it_takes_apart_into_bytes(text, readable):
+    assert signs_of_texts([Passage("p", text)], Bytes()).readable == readable
+
+
+def test_an_encoder_that_is_named_and_cannot_read_the_texts_is_not_used(made, tmp_path):
+    source, model = write_unreadable(tmp_path / "corpus.jsonl", "spaced"), str(encoders.folder())
+    lines = made(source, tmp_path / "out", model=model, language="none")
+    assert read(tmp_path / "out").systems == ("bm25",)
+    assert any(f"the encoder {model} cannot read" in line for line in lines)
+
+
+def test_an_encoder_that_reads_by_letters_is_told_by_what_it_does_not_know(small_model, tmp_path):
+    with CollectionWriter(tmp_path) as writer:
+        writer.add(Item(Passage("p", "Barley grows where the rain falls."), Where("test")))
+    assert signs_of(tmp_path, small_model).readable
 
 
 def test_the_check_compares_with_the_score_scale_of_the_folder():

@@ -8,10 +8,13 @@ import pytest
 from liebig import encoders
 from liebig.base import workspace
 from liebig.base.errors import DataError
-from liebig.builder import check, judge as judging, question_training, signs, user_questions
+from liebig.base.records import Passage
+from liebig.builder import check, judge as judging, question_training, user_questions
 from liebig.builder.questions import Question, folds, read as read_questions
 from liebig.cli import main
 from liebig.collection import Collection
+from liebig.collection.writer import CollectionWriter
+from liebig.formats.items import Item, Where
 from liebig.search.retriever_folder import read
 from liebig.search.systems import System
 from tests.worlds.books import TOPICS, write_documents
@@ -41,6 +44,28 @@ def grades_of(path):
 def test_files_are_read(tmp_path, name, text, expected):
     (tmp_path / name).write_text(text, encoding="utf-8")
     assert grades_of(tmp_path / name) == expected
+
+
+def test_what_a_model_judged_is_kept_apart_from_what_people_judged(tmp_path):
+    lines = [
+        {"question": "both", "passage": "p1", "relevance": 1},
+        {"question": "both", "passage": "p2", "relevance": 3, "judge": "m"},
+        {"question": "both", "passage": "p1", "relevance": 1, "judge": "m"},
+        {"question": "model", "passage": "p2", "relevance": 2, "judge": "m"},
+        {"question": "none", "passage": "p2", "relevance": 0, "judge": "m"},
+    ]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with CollectionWriter(tmp_path / "corpus") as writer:
+        for id in ("p1", "p2"):
+            writer.add(Item(Passage(id, f"text of {id}"), Where("test")))
+    found, notes = user_questions.read_file(tmp_path / "q.jsonl")
+    assert "4 judgements are those of the language model m, not of people" in notes[0]
+    judged, unjudged, _ = user_questions.judge(found, Collection(tmp_path / "corpus"), [], tmp_path)
+    assert [(one.text, one.kind, one.passages) for one in judged] == [
+        ("both", "yours", ("p1",)), ("both", "model", ("p2",)), ("model", "model", ("p2",))
+    ]  # fmt: skip
+    assert [one.kind for one in user_questions.once(judged[::-1])] == ["model", "yours"]
+    assert unjudged == []
 
 
 @pytest.mark.parametrize(("name", "packed"), [("q.jsonl", False), ("q.json", False), ("q.jsonl.gz", True)])
@@ -224,7 +249,6 @@ def test_questions_train_the_bundled_encoder_without_training_on_the_documents(
     for name, value in (("EPOCHS", 1), ("PARTS", 2), ("TRAINABLE", 20)):
         monkeypatch.setattr(question_training, name, value)
     monkeypatch.setattr(encoders, "folder", lambda: small_model)
-    monkeypatch.setattr(signs, "UNREADABLE", 1.0)  # its vocabulary is tiny
     source, out = write_documents(tmp_path / "source"), tmp_path / "out"
     file = write_questions(tmp_path / "q.jsonl", source, 24)
     made(source, out, questions=str(file), model=None, minutes=None)

@@ -8,7 +8,7 @@ import pytest
 
 from liebig import encoders
 from liebig.base import pipeline, workspace
-from liebig.builder import check, signs, training
+from liebig.builder import check, training
 from liebig.builder.build import BuildConfig, build
 from liebig.builder.judge import BASELINE
 from liebig.commands import build as build_command, demo
@@ -30,7 +30,6 @@ def bundled(small_model):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encoders, "folder", lambda name=encoders.DEFAULT: small_model)
         patch.setattr(training, "FEWEST_TOKENS", 100)
-        patch.setattr(signs, "UNREADABLE", 1.0)  # the vocabulary of the small model is tiny
         patch.setattr(training, "FEWEST_EXAMPLES", 4)
         yield
 

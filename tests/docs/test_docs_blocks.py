@@ -19,7 +19,6 @@ from latex2mathml.converter import convert
 from typer.testing import CliRunner
 
 from liebig import encoders
-from liebig.builder import signs
 from liebig.cli import make_app
 from tests.worlds.docs import make_world
 from tests.worlds.docs_pages import LANGUAGES, ROOT, Block, blocks, name_of, pages, shortened
@@ -150,7 +149,6 @@ def test_every_block_of_a_page_does_what_it_says(path, model, small_model, tmp_p
         return model
 
     monkeypatch.setattr(encoders, "folder", folder)
-    monkeypatch.setattr(signs, "UNREADABLE", 1.0)  # the vocabulary of the small model is tiny
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     for block in blocks(path):

@@ -197,7 +197,7 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
         builder.whole = whole
         corpus = _index_words(builder, config)
         reranker = _copy_reranker(builder, config)
-        if not corpus.signs.readable and config.model is None:
+        if not corpus.signs.readable:
             return _words_only(builder, config, corpus, reranker)
         exam = set_exam(builder, config, corpus)
         candidates = _candidates(builder, config, corpus, exam)
@@ -265,7 +265,7 @@ def _words_only(
     """A folder that searches by words, because the encoder cannot read the corpus: nothing is encoded."""
     builder.whole.drop("questions", "train", "own", "check", "vectors")
     model = builder.part("model", MODEL, ModelConfig(model=config.start))
-    unread = check.UnreadConfig(model=config.start, unread=corpus.signs.unread)
+    unread = check.UnreadConfig(model=config.start, unread=corpus.signs.unread, named=config.model)
     checked = builder.part("checks", check.UNREAD, unread)
     now = _described(builder, config, corpus, reranker, "bm25", model, checked)
     description.replace(builder.out, builder.before, now)

@@ -36,7 +36,7 @@ from liebig.builder.judge import (
     Values,
     decided,
 )
-from liebig.builder.questions import OWN, QUESTIONS, Question, kinds, read as read_questions
+from liebig.builder.questions import MODEL, OWN, QUESTIONS, Question, kinds, read as read_questions
 from liebig.collection import Collection
 from liebig.formats.output import json_line, write_lines
 from liebig.indexes import open_index
@@ -178,7 +178,7 @@ class EncodedOnce:
 def enough(questions: Sequence[Question]) -> list[Question]:
     """A user's own questions, and those of the kinds that have FEWEST or more."""
     counts = kinds(questions)
-    return [question for question in questions if question.kind == OWN or counts[question.kind] >= FEWEST]
+    return [one for one in questions if one.kind in (OWN, MODEL) or counts[one.kind] >= FEWEST]
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -210,13 +210,15 @@ class UnreadConfig(Config):
 
     model: InputPath = Field(description="The encoder.")
     unread: float = Field(ge=0, le=1, description="Share of the corpus' pieces that it cannot read.")
+    named: str | None = Field(None, description="What the user called it; nothing if it is the bundled one.")
 
 
 def write_unread(config: UnreadConfig, folder: Folder) -> None:
     """Write that words alone answer, and why."""
     choice = SystemChoice(system="bm25")
+    encoder = "the bundled encoder" if config.named is None else f"the encoder {config.named}"
     said = (
-        f"Words alone (BM25) answer: the encoder cannot read {percent(config.unread)} of these texts, so nothing was "
+        f"Words alone (BM25) answer: {encoder} cannot read {percent(config.unread)} of these texts, so nothing was "
         "encoded. To search by meaning too, name an encoder of this language: --model FOLDER."
     )
     empty = {"questions": {}, "spread": 1.0, "rows": [], "why": [], "fair": False}
@@ -426,9 +428,17 @@ def sentences(checks: Mapping[str, Any]) -> list[str]:
     if not checks["rows"]:
         return [f"Questions made from the documents: {made}. Too few to tell systems apart: BM25 and the "
                 "untrained encoder are used together, with equal weights."]  # fmt: skip
-    lines = [checks["headline"], f"Asked: {made}; {checks['measure']} by "
-             f"{'your questions' if OWN in checks['questions'] else 'questions made from the documents'}:"]  # fmt: skip
+    lines = [checks["headline"], f"Asked: {made}; {checks['measure']} by {_asked(checks['questions'])}:"]
     return [*lines, *_table(checks), *checks["why"]]
+
+
+def _asked(counts: Mapping[str, int]) -> str:
+    """Whose questions the table is about."""
+    if MODEL not in counts:
+        return "your questions" if OWN in counts else "questions made from the documents"
+    if OWN in counts:
+        return "your questions, as people and a language model judged them"
+    return "your questions, which a language model judged and nobody else: it may be wrong"
 
 
 def _table(checks: Mapping[str, Any]) -> list[str]:

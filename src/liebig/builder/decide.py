@@ -34,13 +34,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig.builder.questions import OWN
+from liebig.builder.questions import MODEL, OWN
 
 Values = NDArray[np.float64]
 USUAL = 10  # questions that the usual scatter counts as much as
 FARTHEST = 2.5  # deviations of a sign
 USUAL_CHANGE = 0.15  # standard deviation of a change's gain from question to question
 DOUBT = 2.0  # how much wider priors are with another encoder than the bundled one
+FEWEST_TWINS = 10  # questions judged by people and a model from which the model can be corrected
+MODEL_SPREAD = (
+    0.02  # how far a model's judgement misjudges candidates; assumed, nothing was measured with one
+)
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,26 @@ class Evidence:
         """The covariance of the mean; where there are few questions, their scatter is mostly the usual one."""
         known = self.questions - 1
         return (known * self.scatter + USUAL * usual) / (known + USUAL) / self.questions
+
+
+def corrected(people: Values, same: Values, others: Values) -> Evidence:
+    """What people say of all questions, of which they judged some (`people`; a model: `same`) and a model the `others`.
+
+    The mean that `prediction_powered` in `base/statistics.py` has, for all candidates at once.
+    """
+    n, count = len(people), len(others)
+    share = 0.0
+    if count > 1:
+        both = float(((people - people.mean(0)) * (same - same.mean(0))).sum()) / (n - 1)
+        every = np.concatenate([same, others])
+        alone = float(every.var(0, ddof=1).sum())
+        share = min(1.0, max(0.0, both / max((1 + n / count) * alone, 1e-12)))
+    seen = Evidence.of(OWN, people - share * same)
+    if not share:
+        return seen
+    model = Evidence.of(MODEL, others)
+    scatter = seen.scatter + share**2 * n / count * model.scatter
+    return Evidence(OWN, n, seen.mean + share * model.mean, scatter)
 
 
 @dataclass(frozen=True)
@@ -226,8 +250,9 @@ def believe(
         )
         belief = belief.updated(y, known.misjudged + own)  # type: ignore[arg-type, operator]
     for one in evidence:
-        if one.kind == OWN:
-            belief = belief.updated(one.mean, one.error(known.scatter))
+        if one.kind in (OWN, MODEL):
+            validity = 0.0 if one.kind == OWN else MODEL_SPREAD**2 * known.shape
+            belief = belief.updated(one.mean, one.error(known.scatter) + validity)
     return Belief(belief.mean, known.doubt * belief.covariance)
 
 
@@ -235,13 +260,13 @@ def change(evidence: Sequence[Evidence], validity: ChangeValidity) -> tuple[floa
     """Mean and variance of what a change gains, by differences between the changed system and the one before."""
     belief = Belief(np.array([validity.mean]), np.array([[validity.spread**2]]))
     usual = np.array([[USUAL_CHANGE**2]])
-    made = [one for one in evidence if one.kind != OWN]
+    made = [one for one in evidence if one.kind not in (OWN, MODEL)]
     if made:
         errors = np.array([one.error(usual)[0, 0] for one in made])
         weights = 1 / errors / (1 / errors).sum()
         y = weights @ np.array([one.mean[0] for one in made]) - validity.bias
         belief = belief.updated(np.array([y]), np.array([[weights**2 @ errors + validity.error**2]]))
     for one in evidence:
-        if one.kind == OWN:
-            belief = belief.updated(one.mean, one.error(usual))
+        if one.kind in (OWN, MODEL):
+            belief = belief.updated(one.mean, one.error(usual) + (one.kind == MODEL) * validity.error**2)
     return float(belief.mean[0]), float(belief.covariance[0, 0])

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liebig.base.records import Passage, Query
-from liebig.base.statistics import Interval, bootstrap_groups, randomisation_test
+from liebig.base.statistics import Interval, bootstrap_groups, prediction_powered, randomisation_test
 from liebig.builder import decide
 from liebig.builder.decide import Belief, Evidence
-from liebig.builder.questions import OWN, Question, folds
+from liebig.builder.questions import MODEL, OWN, Question, folds
 from liebig.measures import parse
 from liebig.measures.evaluator import (
     block_from_mapping as run_of,
@@ -51,7 +51,6 @@ CUT = 10
 MEASURE = parse(f"nDCG@{CUT}")
 DEPTH = 100
 PLAIN = 0.5  # weight of BM25 beside one encoder
-MADE_UP = 60  # questions of a user's own that the unit of made-up ones counts as much as
 BESIDE_SENTENCES = 0.45  # weight of BM25 beside an encoder's passages and sentences
 HYBRIDS: dict[
     tuple[Norm, bool], tuple[float, ...]
@@ -276,8 +275,25 @@ class SystemJudge:
         return float(np.mean([of_kind.mean() for of_kind in self.by_kind(values).values()]))
 
     def interval(self, values: Values) -> Interval:
-        """The same, with its interval."""
+        """The same, with its interval; by the questions of a model, corrected by how far it is off on people's."""
+        if self.corrects:
+            people, same, others = (values[numbers] for numbers in self._twins)
+            return prediction_powered(people, same, others)
         return bootstrap_groups(list(self.by_kind(values).values()), samples=SAMPLES)
+
+    @cached_property
+    def _twins(self) -> tuple[list[int], list[int], list[int]]:
+        """The questions that people and a model judged, as both did, and those that only the model judged."""
+        numbers = {(question.kind, question.text): n for n, question in enumerate(self.questions)}
+        by_model = [(text, n) for (kind, text), n in numbers.items() if kind == MODEL]
+        both = [(numbers[OWN, text], n) for text, n in by_model if (OWN, text) in numbers]
+        others = [n for text, n in by_model if (OWN, text) not in numbers]
+        return [mine for mine, _ in both], [n for _, n in both], others
+
+    @property
+    def corrects(self) -> bool:
+        """Whether people judged enough of the questions that a model judged."""
+        return len(self._twins[0]) >= decide.FEWEST_TWINS
 
     def difference(self, a: Values, b: Values) -> Difference:
         """System a minus system b."""
@@ -302,14 +318,22 @@ class SystemJudge:
     def evidence(self, choices: Sequence[SystemChoice], base: SystemChoice = BASELINE) -> list[Evidence]:
         """The differences of systems to another one, kind by kind."""
         rows = np.stack([self.values(choice) - self.values(base) for choice in choices], axis=1)
-        kinds = np.array([question.kind for question in self.questions])
-        return [Evidence.of(kind, rows[kinds == kind]) for kind in dict.fromkeys(kinds.tolist())]
+        return self._evidence(rows)
+
+    def _evidence(self, rows: Values) -> list[Evidence]:
+        """Differences, a row for each question, kind by kind; people's judgement corrects a model's if it can."""
+        kinds = [question.kind for question in self.questions]
+        corrected = []
+        if self.corrects:
+            corrected = [decide.corrected(*(rows[numbers] for numbers in self._twins))]
+            kinds = ["" if kind in (OWN, MODEL) else kind for kind in kinds]
+        each = [(kind, np.flatnonzero(np.array(kinds) == kind)) for kind in dict.fromkeys(kinds) if kind]
+        return [*(Evidence.of(kind, rows[numbers]) for kind, numbers in each), *corrected]
 
     def changes(self, choices: Sequence[SystemChoice]) -> list[Evidence]:
         """What another encoder changes, kind by kind: the mean over systems, so that no lucky one is picked."""
         pairs = [(self.values(choice), self.values(replace(choice, encoder=START))) for choice in choices]
-        rows = np.mean([mine - start for mine, start in pairs], axis=0)
-        return [Evidence.of(kind, of_kind[:, None]) for kind, of_kind in self.by_kind(rows).items()]
+        return self._evidence(np.mean([mine - start for mine, start in pairs], axis=0)[:, None])
 
     @staticmethod
     def _has_sentences(choice: SystemChoice) -> bool:
@@ -378,17 +402,14 @@ def decided(
 def unit_of(questions: Sequence[Question], lists: Sequence[Hits]) -> float:
     """The unit of an encoder's scores (`systems.weighted` with the norm `spread`), by its hits for every question.
 
-    1 without any. Of a user's own questions the mean counts. A passage has the title or the sentence that a made-up
-    question is, and may stand out further than answers to people's questions do; so of each kind of these the median
-    counts, and each kind the same. The mean of 20 questions is off by a tenth; where made-up ones are asked too, they
-    count as much as MADE_UP. `experiments/adaptation` has how near these come to people's questions on seven corpora.
+    1 without any. A passage has the title or the sentence that a question made from it is, and may stand out further
+    than answers to people's questions do; so of each kind the median counts, and each kind the same. A user's own
+    questions count where there are no others: the rule was fitted with the unit of made-up ones, and finds by people's
+    questions which weight goes with it.
     """
     by_kind = _by_kind(questions, np.array([spread_at(hits) for hits in lists]))
-    own = by_kind.pop(OWN, np.empty(0))
-    medians = [float(np.median(of_kind)) for of_kind in by_kind.values()]
-    weight = MADE_UP if medians else 0
-    total = own.sum() + weight * (np.mean(medians) if medians else 0)
-    unit = float(total / max(1, len(own) + weight))
+    made = {kind: values for kind, values in by_kind.items() if kind not in (OWN, MODEL)} or by_kind
+    unit = float(np.mean([np.median(values) for values in made.values()])) if made else 0.0
     return unit if unit > 0 else 1.0
 
 

@@ -21,6 +21,7 @@ from liebig.builder.questions import OWN, Question, folds, read as read_question
 from liebig.builder.runner import Builder, encode_passages, encode_sentences
 from liebig.builder.steps import Candidate, Exam, IndexedCorpus
 from liebig.builder.training import MEAN, TRAINABLE, MeanConfig
+from liebig.builder.user_questions import once
 from liebig.collection import Collection
 from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
@@ -55,7 +56,7 @@ class ExamplesConfig(Config):
 
 def write_examples(config: ExamplesConfig, folder: Folder) -> None:
     """Write a collection with groups of relevant and other passages, to fine-tune on."""
-    questions = read_questions(config.questions)
+    questions = once(read_questions(config.questions))
     parts = folds(questions, PARTS)
     kept = [question for question, part in zip(questions, parts) if part != config.without]
     systems = [open_system(config.bm25), open_system(config.vectors)]

@@ -2,10 +2,10 @@
 
 An encoder reads a text as pieces of its vocabulary. Text in a script that it does not know becomes unknown pieces or
 single letters, and all such texts look the same to it: Japanese, Russian or Arabic have 85 to 100 % of them with the
-bundled encoder, French, German and code 6 to 13 %. Its vectors would find nothing there, so nothing is encoded. An
-encoder that a user names is compared all the same. (A single Han or Hangul character is a word, and counts as read
-where the vocabulary has it.) Cost: SAMPLE passages are
-tokenised.
+bundled encoder, French, German and code 6 to 13 %. Its vectors would find nothing there, so nothing is encoded. (A
+single Han or Hangul character is a word, and counts as read where the vocabulary has it.) Vocabularies of bytes have no
+unknown pieces: they take such a text apart into more pieces than it has characters. An encoder that reads even PLAIN by
+its letters is made to, so that only unknown pieces count. Cost: SAMPLE passages are tokenised.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from liebig.base.records import Passage
 from liebig.bm25.analysis import HAS_UNSPACED
@@ -27,6 +28,9 @@ from liebig.text.sentences import spans
 from liebig.text.tokenizer import Tokenizer
 
 SAMPLE = 300  # passages looked at
+PLAIN = (
+    "The people of the town have always known how much water there is in the river when the summer is over."
+)
 UNREADABLE = 0.7  # share of unread pieces above which an encoder is not used
 SENTENCES = 1.5  # per passage: with fewer, vectors of sentences are those of passages
 
@@ -67,13 +71,12 @@ def signs_of_texts(drawn: Sequence[Passage], tokenizer: Tokenizer) -> CorpusSign
     """The signs of some passages."""
     texts = [passage.text for passage in drawn]
     ids = tokenizer.encode_packed(texts).values
-    distinct, counts = np.unique(ids, return_counts=True)
-    special = tokenizer.special
-    unread = sum(
-        int(count)
-        for id, token, count in zip(distinct, tokenizer.tokens(distinct), counts)
-        if special[id] or _is_letter(token)
-    )
+    unread = int(tokenizer.special[ids].sum())
+    plain = tokenizer.encode_packed([PLAIN]).values
+    if _letters(plain, tokenizer) <= UNREADABLE * len(plain):
+        unread += _letters(ids, tokenizer)
+    if len(ids) > sum(map(len, texts)):
+        unread = len(ids)  # byte by byte
     count = max(1, len(texts))
     return CorpusSigns(
         unread / max(1, len(ids)),
@@ -82,6 +85,12 @@ def signs_of_texts(drawn: Sequence[Passage], tokenizer: Tokenizer) -> CorpusSign
         sum(bool(passage.title) for passage in drawn) / count,
         math.log10(max(1.0, sum(map(len, texts)) / count)),
     )
+
+
+def _letters(ids: NDArray[np.int32], tokenizer: Tokenizer) -> int:
+    """How many pieces are single letters."""
+    distinct, counts = np.unique(ids[~tokenizer.special[ids]], return_counts=True)
+    return sum(int(count) for token, count in zip(tokenizer.tokens(distinct), counts) if _is_letter(token))
 
 
 def _is_letter(token: str) -> bool:

@@ -13,7 +13,8 @@ An id is that of a passage, of a document, or the path of a file; of the latter 
 said of a question in several lines is put together, and the last word about a passage counts.
 
 Judged questions are asked beside those made from the corpus (`questions.py`), and count for far more (`decide.py`).
-Enough of them also train (`question_training.py`).
+Enough of them also train (`question_training.py`). What a model judged is a question of another kind, MODEL, also
+where people judged the same one: people's judgement then says how far the model is off (`judge.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import orjson
 from pydantic import Field, NonNegativeInt
@@ -33,7 +34,7 @@ from liebig.base.json_file import FileModel, read_json
 from liebig.base.pipeline import Stage
 from liebig.base.records import Judgement, Query
 from liebig.base.workspace import Folder
-from liebig.builder.questions import OWN, QUESTIONS, Question, draw_pool
+from liebig.builder.questions import MODEL, OWN, QUESTIONS, Question, draw_pool
 from liebig.collection import Collection
 from liebig.collection.writer import CollectionWriter
 from liebig.formats import detect
@@ -54,11 +55,12 @@ MODEL_RELEVANT = 2  # the least of its grades that says that a passage answers
 
 @dataclass
 class UserQuestion:
-    """A question, the grades of what was judged for it, by the ids in the file, and where it stands."""
+    """A question, the grades of what people and a model judged for it, by the ids in the file, and where it stands."""
 
     text: str
     where: Where
     grades: dict[str, int | None] = field(default_factory=dict)  # None: withdrawn
+    by_model: dict[str, int | None] = field(default_factory=dict)
     places: dict[str, Where] = field(default_factory=dict)
 
 
@@ -67,14 +69,15 @@ def read_file(path: Path) -> tuple[list[UserQuestion], list[str]]:
     known: dict[str, UserQuestion] = {}
     repeated: list[Where] = []
     notes: list[str] = []
-    for text, where, grades in _whole_entries(path, notes):
+    for text, where, grades, by_model in _whole_entries(path, notes):
         if not text.strip():
             where.refuse("the question is empty", "write one, or remove the line")
         key = " ".join(text.casefold().split())
-        if key in known and grades.items() <= known[key].grades.items():
-            repeated.append(where)
         question = known.setdefault(key, UserQuestion(text.strip(), where))
-        question.grades |= grades
+        before = question.by_model if by_model else question.grades
+        if question.where is not where and grades.items() <= before.items():
+            repeated.append(where)
+        before |= grades
         question.places |= dict.fromkeys(grades, where)
     if not known:
         raise DataError("there are no questions in it", file=path, fix="write one per line")
@@ -93,15 +96,21 @@ def _model_judgements(path: Path) -> Counter[str]:
     return Counter(str(row[JUDGE]) for row in map(orjson.loads, lines) if JUDGE in row)
 
 
-Entry = tuple[str, Where, dict[str, int | None]]
+class QuestionEntry(NamedTuple):
+    """A question of a file, and who said what of which passages."""
+
+    text: str
+    where: Where
+    grades: dict[str, int | None]
+    by_model: bool = False
 
 
-def _whole_entries(path: Path, notes: list[str]) -> Iterator[Entry]:
+def _whole_entries(path: Path, notes: list[str]) -> Iterator[QuestionEntry]:
     """The entries of a file; one whose writing was interrupted at the end is noted, not refused."""
     line = 0
     try:
         for entry in _read(path):
-            line = entry[1].line
+            line = entry.where.line
             yield entry
     except DataError as error:
         last = incomplete_line(path) if path.suffix == ".jsonl" else ""
@@ -122,10 +131,10 @@ def incomplete_line(path: Path) -> str:
 
 def read_texts(path: Path) -> Iterator[str]:
     """The questions alone, one after the other, as often as each is there; empty ones are skipped."""
-    return (text for text in (" ".join(entry[0].split()) for entry in _read(path)) if text)
+    return (text for text in (" ".join(entry.text.split()) for entry in _read(path)) if text)
 
 
-def _read(path: Path) -> Iterator[Entry]:
+def _read(path: Path) -> Iterator[QuestionEntry]:
     source = source_of(path)
     if source.is_folder or source.parent == "qrels":
         return _beir(path)
@@ -136,16 +145,16 @@ def _read(path: Path) -> Iterator[Entry]:
     return (_row(row, where) for where, row in rows(source))
 
 
-def _lines(source: InputSource) -> Iterator[Entry]:
+def _lines(source: InputSource) -> Iterator[QuestionEntry]:
     """A question per line."""
     for number, line in text_lines(source):
         where = Where(source.label, number)
         if source.suffix in (".jsonl", ".json") and line.strip():
             where.refuse("is not JSON", "write an object per line, or name the file .txt")
-        yield line, where, {}
+        yield QuestionEntry(line, where, {})
 
 
-def _beir(path: Path) -> Iterator[Entry]:
+def _beir(path: Path) -> Iterator[QuestionEntry]:
     """Queries and judgements of a folder, or the judgements of one file below it; the corpus is not read."""
     folder = path if path.is_dir() else path.parent.parent
     files = [path] if path.is_file() else sorted(folder.glob("qrels/*"))
@@ -165,10 +174,10 @@ def _beir(path: Path) -> Iterator[Entry]:
     for query in judged if path.is_file() else texts:
         if query not in texts:
             places[query].refuse(f"there is no query {query!r} in queries.jsonl")
-        yield *texts[query], judged.get(query, {})
+        yield QuestionEntry(*texts[query], judged.get(query, {}))
 
 
-def _table(source: InputSource, delimiter: str) -> Iterator[Entry]:
+def _table(source: InputSource, delimiter: str) -> Iterator[QuestionEntry]:
     """Columns under names of ours, or question, id and grade in this order."""
     names: list[str] | None = None
     for where, cells in csv_rows(source, delimiter):
@@ -183,7 +192,7 @@ def _table(source: InputSource, delimiter: str) -> Iterator[Entry]:
         yield _row({name: cell for name, cell in zip(names, cells) if cell.strip()}, where)
 
 
-def _row(row: Row, where: Where) -> Entry:
+def _row(row: Row, where: Where) -> QuestionEntry:
     text = next((row[name] for name in TEXT if name in row), None)
     if text is None:
         where.refuse(
@@ -202,34 +211,37 @@ def _row(row: Row, where: Where) -> Entry:
             grades[as_id(row[name], where)] = 1
         else:
             grades |= {as_id(id, where): 1 for id in as_list(row[name], where, name)}
-    return as_text(text, where, "question"), where, grades
+    return QuestionEntry(as_text(text, where, "question"), where, grades, JUDGE in row)
 
 
 def judge(
     questions: Sequence[UserQuestion], collection: Collection, sources: Sequence[str], file: Path
 ) -> tuple[list[Question], list[str], list[str]]:
     """Questions with their relevant passages, texts of those without, and what is worth saying."""
-    owners = _passages(collection, {id for q in questions for id in q.grades}, sources)
+    owners = _passages(collection, {id for q in questions for id in (*q.grades, *q.by_model)}, sources)
     judged: list[Question] = []
     unjudged: list[str] = []
     unanswered = 0
     unknown: dict[str, Where] = {}
     total = 0
     for question in questions:
-        grades: dict[str, int] = {}
-        for id, grade in question.grades.items():
-            total += 1
-            if id not in owners:
-                unknown.setdefault(id, question.places[id])
-            elif grade is not None:
-                grades |= dict.fromkeys(owners[id], grade)
-        relevant = tuple(id for id, grade in grades.items() if grade > 0)
-        if relevant:
-            against = tuple(id for id, grade in grades.items() if grade <= 0)
-            judged.append(Question(question.text, relevant, OWN, against=against))
-        elif grades:
+        answered = is_judged = False
+        for kind, given in ((OWN, question.grades), (MODEL, question.by_model)):
+            grades: dict[str, int] = {}
+            for id, grade in given.items():
+                total += 1
+                if id not in owners:
+                    unknown.setdefault(id, question.places[id])
+                elif grade is not None:
+                    grades |= dict.fromkeys(owners[id], grade)
+            is_judged |= bool(grades)
+            if relevant := tuple(id for id, grade in grades.items() if grade > 0):
+                against = tuple(id for id, grade in grades.items() if grade <= 0)
+                judged.append(Question(question.text, relevant, kind, against=against))
+                answered = True
+        if is_judged and not answered:
             unanswered += 1
-        else:
+        elif not is_judged:
             unjudged.append(question.text)
     if unknown:
         first, where = next(iter(unknown.items()))
@@ -249,6 +261,15 @@ def judge(
             f"Your questions that no judged passage answers: {unanswered:,}. They compare no systems."
         )
     return judged, unjudged, notes
+
+
+def once(questions: Sequence[Question]) -> list[Question]:
+    """Each question once, as people judged it where they did."""
+    by_text: dict[str, Question] = {}
+    for question in questions:
+        if question.kind == OWN or question.text not in by_text:
+            by_text[question.text] = question
+    return list(by_text.values())
 
 
 def _passages(collection: Collection, names: set[str], sources: Sequence[str]) -> dict[str, list[str]]:
@@ -310,7 +331,7 @@ def write_user_questions(config: UserQuestionsConfig, folder: Folder) -> None:
     with CollectionWriter(folder.path) as writer:
         for passage in draw_pool(collection, named, config.pool, config.seed):
             writer.add(Item(passage, Where(str(collection.path))))
-    folder.write_json(NOTES, {"notes": notes, "judged": len(judged)})
+    folder.write_json(NOTES, {"notes": notes, "judged": len(once(judged))})
 
 
 def notes_of(folder: Path) -> tuple[list[str], int]:
