@@ -80,25 +80,17 @@ def _every(world: Path):
 
 def test_the_cosine_of_several_teachers_is_the_weighted_mean_of_theirs(world):
     numbers = np.array([3, 700, 41])
-    plain, centred = TeacherFolder.open(world / "teacher"), TeacherFolder.open(world / "teacher", center=True)
-    both = Teachers((plain, centred), (0.25, 0.75))
+    plain = TeacherFolder.open(world / "teacher")
+    both = Teachers((plain, plain), (0.25, 0.75))
     expected = sum(w * one.rows(numbers) @ one.rows(numbers).T for w, one in zip(both.weights, both.each))
     assert both.width == 2 * plain.width
     # Sums of 768 float32 products: a few roundings of numbers below 1.
     np.testing.assert_allclose(both.rows(numbers) @ both.rows(numbers).T, expected, atol=1e-5)
 
 
-def test_a_centred_teacher_has_a_mean_of_nearly_nothing(world):
-    every = np.arange(len(TokenStore.open(world / "text_store")))
-    plain, centred = (
-        TeacherFolder.open(world / "teacher", center=center).rows(every) for center in (False, True)
-    )
-    assert np.linalg.norm(centred.mean(axis=0)) < 0.2 * np.linalg.norm(plain.mean(axis=0))
-
-
 def test_a_run_learns_from_several_teachers(world, tmp_path):
     teachers = f'["{world / "teacher"}", "{world / "teacher"}"]'
-    source = f'stages.model.source={{kind="texts", vectors={teachers}, teacher_weights=[1, 3], center=true}}'
+    source = f'stages.model.source={{kind="texts", vectors={teachers}, teacher_weights=[1, 3]}}'
     config = recipe(world, source, "stages.model.loop={steps=1, batch=4}")
     Pretraining(config, tmp_path, ALONE).run()
     assert Encoder.load(tmp_path / "model").width == 2 * Teachers.open([world / "teacher"]).width

@@ -19,7 +19,7 @@ n texts of a batch, D width of the vectors.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -58,7 +58,6 @@ from liebig.vectors import Shard, Vectors, starts
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
-MEAN_SAMPLE = 65_536  # vectors a teacher's mean is taken of
 TINY = 1e-12  # so that a vector of zeros stays one
 TOGETHER = "a teacher's vectors are learnt from its texts: objective vectors and source texts"
 
@@ -164,12 +163,7 @@ class TeacherVectors(Method):
         assert isinstance(config, TeacherVectors.Config)
         assert isinstance(recipe.source, TextSource.Config)
         source = recipe.source
-        teachers = Teachers.open(
-            source.vectors,
-            source.teacher_weights,
-            center=bool(config.candidates) and source.center,
-            hashes=False,
-        )
+        teachers = Teachers.open(source.vectors, source.teacher_weights, hashes=False)
         width = teachers.each[0].width if config.space == "first" else teachers.width
         candidates = (
             torch.from_numpy(teachers.others(config.candidates, config.most_candidates))
@@ -264,10 +258,9 @@ class TeacherFolder:
     shards: tuple[Shard, ...]
     firsts: Ints  # number of each shard's first vector, and one past the last
     width: int
-    center: Floats  # subtracted from every vector
 
     @classmethod
-    def open(cls, path: Path, *, center: bool = False, hashes: bool = True) -> TeacherFolder:
+    def open(cls, path: Path, *, hashes: bool = True) -> TeacherFolder:
         """Map a folder of vectors."""
         vectors = Vectors.open(path, hashes=hashes)
         if any(len(shard.deleted) for shard in vectors.shards):
@@ -276,8 +269,7 @@ class TeacherFolder:
                 file=path,
                 fix="encode again, with type = fp16",
             )
-        mean = vectors.sample(MEAN_SAMPLE).mean(axis=0) if center else np.zeros(vectors.width, np.float32)
-        return cls(vectors.shards, np.array(starts(vectors.shards), np.int64), vectors.width, mean)
+        return cls(vectors.shards, np.array(starts(vectors.shards), np.int64), vectors.width)
 
     def __len__(self) -> int:
         return int(self.firsts[-1])
@@ -289,7 +281,6 @@ class TeacherFolder:
         for one in np.unique(shard).tolist():
             here = shard == one
             out[here] = self.shards[one].vectors[numbers[here] - self.firsts[one]].decode()
-        out -= self.center
         out /= np.maximum(np.linalg.norm(out, axis=1, keepdims=True), TINY)
         return out
 
@@ -326,17 +317,10 @@ class Teachers:
     weights: tuple[float, ...]  # add up to 1
 
     @classmethod
-    def open(
-        cls,
-        paths: Sequence[Path],
-        weights: Sequence[float] = (),
-        *,
-        center: bool = False,
-        hashes: bool = True,
-    ) -> Teachers:
+    def open(cls, paths: Sequence[Path], weights: Sequence[float] = (), *, hashes: bool = True) -> Teachers:
         """Map each teacher's folder; without weights all count alike."""
         given = list(weights) or [1.0] * len(paths)
-        each = tuple(TeacherFolder.open(path, center=center, hashes=hashes) for path in paths)
+        each = tuple(TeacherFolder.open(path, hashes=hashes) for path in paths)
         return cls(each, tuple(weight / sum(given) for weight in given))
 
     @property
@@ -353,11 +337,8 @@ class Teachers:
         return np.concatenate(scaled, axis=1)
 
     def others(self, paths: Sequence[Path], most: int) -> Floats:
-        """Rows of other texts by the same teachers, centred alike: all, or `most` of them drawn evenly."""
-        each = tuple(
-            replace(TeacherFolder.open(path, hashes=False), center=own.center)
-            for path, own in zip(paths, self.each)
-        )
+        """Rows of other texts by the same teachers: all, or `most` of them drawn evenly."""
+        each = tuple(TeacherFolder.open(path, hashes=False) for path in paths)
         same = all(one.has_ids_of(each[0]) for one in each[1:])
         if not same or any(one.width != own.width for one, own in zip(each, self.each)):
             raise DataError("candidates are not vectors of the same passages by the teachers", file=paths[0])
@@ -391,13 +372,6 @@ class TextSource:
             default=(),
             description="Weight of each teacher in the similarity of two texts [default: equal].",
         )
-        center: bool = Field(
-            default=False,
-            description=(
-                "Subtract each teacher's mean vector first, so that a teacher whose vectors share a direction "
-                "does not dominate."
-            ),
-        )
         group: int = Field(
             default=1,
             ge=1,
@@ -430,7 +404,7 @@ class TextSource:
             self, recipe: PretrainRecipe, stores: Sequence[TokenStore], tokenizer: Tokenizer
         ) -> list[tuple[str, ExampleSource]]:
             (store,) = stores
-            teachers = Teachers.open(self.vectors, self.teacher_weights, center=self.center)
+            teachers = Teachers.open(self.vectors, self.teacher_weights)
             teachers.check(store)
             return [(store.path.name, TextSource(store, teachers, recipe.room(tokenizer), self.group))]
 
