@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -187,6 +186,7 @@ assert not kept.isatty()
 
 
 def test_a_terminal_shows_a_bar_below_the_phase_and_no_table():
+    pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()
     command = [sys.executable, "-c", ON_A_TERMINAL]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:

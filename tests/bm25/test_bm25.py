@@ -3,6 +3,7 @@
 import errno
 import json
 import math
+import os
 import subprocess
 import sys
 
@@ -400,6 +401,7 @@ def test_postings_that_point_outside_are_refused_before_a_kernel_runs(tmp_path, 
         build(tmp_path / "more", passages(3, seed=1), base=tmp_path / "ix", compact=True)
 
 
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="the system has no call for it")
 def test_room_for_merged_postings_is_taken_before_they_are_written(tmp_path, monkeypatch):
     """Writing a map on a full disk would end the process with SIGBUS, not with an error."""
     build(tmp_path / "a", passages(40))
@@ -410,6 +412,17 @@ def test_room_for_merged_postings_is_taken_before_they_are_written(tmp_path, mon
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(OSError, match="No space left"):
         build(tmp_path / "b", passages(3, seed=1), base=tmp_path / "a", delete=["p1", "p2"], compact=True)
+
+
+def test_merged_postings_are_the_same_where_no_call_takes_the_room(tmp_path, monkeypatch):
+    build(tmp_path / "a", passages(40))
+    for name in ("with", "without"):
+        build(tmp_path / name, passages(3, seed=1), base=tmp_path / "a", delete=["p1", "p2"], compact=True)
+        monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    files = sorted(path.relative_to(tmp_path / "with") for path in (tmp_path / "with").rglob("*.npy"))
+    assert [(tmp_path / "with" / f).read_bytes() for f in files] == [
+        (tmp_path / "without" / f).read_bytes() for f in files
+    ]
 
 
 MIXED = [

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import pty
 import subprocess
 import sys
 
@@ -110,6 +109,7 @@ def test_a_pipe_asks_a_question_per_line(world):
 
 
 def test_a_prompt_asks_until_an_empty_line(world):
+    pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "liebig", "search", "runs", "--json"]
     with subprocess.Popen(

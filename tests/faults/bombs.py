@@ -7,7 +7,6 @@ larger sizes n and 4n; CPU time may grow by GROWTH, which is far from 16, what q
 
 from __future__ import annotations
 
-import resource
 import shutil
 import zlib
 from collections.abc import Callable
@@ -254,6 +253,8 @@ def measure(path: Path) -> tuple[float, str]:
 
 
 def _read(path: Path, answer: Path) -> None:
+    import resource  # limits of a process are those of POSIX systems
+
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, taken + MEMORY))
     spent = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])

@@ -14,7 +14,6 @@ import json
 import lzma
 import random
 import re
-import resource
 import shutil
 import signal
 import tarfile
@@ -299,6 +298,8 @@ class Hang(BaseException):
 @contextmanager
 def limited() -> Iterator[None]:
     """A limit on memory; inputs are a few kilobytes, so what asks for much more believes what a header claims."""
+    import resource  # limits of a process are those of POSIX systems
+
     before = resource.getrlimit(resource.RLIMIT_AS)
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, before[1]))

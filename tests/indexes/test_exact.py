@@ -1,6 +1,5 @@
 """Exact search equals brute force, ties included, whatever the type, tiles, shards and threads."""
 
-import resource
 from pathlib import Path
 
 import numpy as np
@@ -203,10 +202,12 @@ def test_an_id_is_that_of_its_shard_also_after_more_were_added():
         assert [index.id(number) for number in range(len(ids))] == ids
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts open files")
 def test_shards_hold_no_file_open(tmp_path):
     """A process may have 1,024 open files; an index of 12 million vectors has more shards' files than that."""
     x = vectors(40, width=8)
     several = shards(tmp_path, x, "int8", [1] * 40)
+    resource = pytest.importorskip("resource")
     before = len(list(Path("/proc/self/fd").iterdir()))
     again = [Shard.open(shard.path, "int8", 8) for shard in several]
     assert len(list(Path("/proc/self/fd").iterdir())) == before
@@ -221,6 +222,7 @@ def test_shards_hold_no_file_open(tmp_path):
 
 def test_too_many_open_files_get_the_right_advice(tmp_path):
     (shard,) = shards(tmp_path, vectors(3, width=8), "fp32", [3])
+    resource = pytest.importorskip("resource")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import resource
 import socket
 import threading
 import time
@@ -337,6 +336,7 @@ def test_connections_of_all_addresses_are_bounded(serving, retriever):
 
 
 def test_connections_leave_room_for_the_files_of_the_process(monkeypatch):
+    resource = pytest.importorskip("resource")
     allowed = []
     monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 1500))
     monkeypatch.setattr(resource, "setrlimit", lambda which, limits: allowed.append(limits))

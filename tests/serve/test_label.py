@@ -4,7 +4,6 @@ import contextlib
 import errno
 import json
 import os
-import resource
 import threading
 
 import httpx
@@ -89,6 +88,7 @@ def test_the_folder_of_the_judgements_is_made_for_the_first_of_them(tmp_path):
 @contextlib.contextmanager
 def files_of_at_most(size):
     """A full disk as the kernel shows it: a write is cut short, the next one fails."""
+    resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
