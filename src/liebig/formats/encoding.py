@@ -8,6 +8,7 @@ the file once for each encoding.
 from __future__ import annotations
 
 import codecs
+import contextlib
 
 from liebig.formats.inputs import DAMAGE, InputSource
 from liebig.formats.items import Where
@@ -25,6 +26,7 @@ LIKELY = [
     WESTERN, "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "koi8_r", "shift_jis", "euc_jp", "gb18030",
     "big5", "euc_kr", "utf_16_le", "utf_16_be",
 ]  # fmt: skip
+JAPANESE, SAMPLE = ("euc_jp", "shift_jis"), 1 << 14
 LARGEST = 1 << 28
 
 
@@ -59,6 +61,11 @@ def _guess(raw: bytes) -> str | None:
     """The likeliest encoding; of several that fit equally well the Western one, else the first."""
     from charset_normalizer import from_bytes
 
+    for name in JAPANESE:  # whose kana other encodings have as letters that are rare there
+        with contextlib.suppress(UnicodeDecodeError):
+            letters = [sign for sign in raw[:SAMPLE].decode(name, "ignore") if sign > "\x7f"]
+            if raw.decode(name) and sum("\u3041" <= sign <= "\u3093" for sign in letters) * 5 > len(letters):
+                return name
     matches = from_bytes(raw, cp_isolation=LIKELY)
     best = matches.best()
     if best is None:

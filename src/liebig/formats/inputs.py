@@ -18,6 +18,7 @@ import io
 import lzma
 import os
 import posixpath
+import re
 import shutil
 import stat
 import sys
@@ -41,7 +42,7 @@ BUFFER = 1 << 20
 PACKED = (".gz", ".bz2", ".xz", ".zst")
 SPOOL = 1 << 20  # bytes of an archive in an archive that stay in memory
 OPEN_ARCHIVES = 32
-TARS = (".tar", ".tgz", ".tbz2", ".txz")
+TARS = (".tar", ".tgz", ".tbz2", ".txz", *(f".tar{suffix}" for suffix in PACKED))
 Read = Callable[[int], bytes]
 # Bounds on what a small file may unpack to. Text shrinks to a twentieth at best, a file made to fill a machine to less
 # than a thousandth; what is small in the end may shrink as much as it likes.
@@ -224,6 +225,7 @@ DAMAGE = (
     zipfile.BadZipFile,
     tarfile.TarError,
 )
+CONTROLS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029\ufeff]")
 LONGEST = 4096  # bytes of a member's path, as of a path on disk
 
 
@@ -630,6 +632,8 @@ def _below(path: Path, root: Path, rules: FolderRules) -> InputSource | None:
     label = printable(str(path))
     if label != str(path):
         raise DataError("the name is not UTF-8", file=label, fix="rename it")
+    if CONTROLS.search(path.name):
+        raise DataError("the name has a line break or another control character", file=label, fix="rename it")
     try:
         mode, is_link = path.stat().st_mode, path.is_symlink()
         inside = not is_link or path.resolve().is_relative_to(root)
@@ -735,7 +739,7 @@ def _archive_members(source: InputSource) -> Iterator[tuple[str, Member]] | None
     name = source.name.lower()
     if name.endswith(".zip"):
         return _zip_members(source, source.raw)
-    return _tar_members(source) if name.endswith(TARS) or ".tar." in name else None
+    return _tar_members(source) if name.endswith(TARS) else None
 
 
 def _member_flaw(source: InputSource, name: str, what: str) -> DataError:

@@ -21,7 +21,9 @@ from liebig.formats.docx import read_docx
 from liebig.formats.encoding import whole_text
 from liebig.formats.inputs import DAMAGE, InputSource
 from liebig.formats.items import Where
+from liebig.formats.line_text import parse_settings
 from liebig.formats.outline import Article, numbered_section
+from liebig.formats.parsers import HEAD, is_binary, parse_html
 from liebig.formats.pptx import read_pptx
 from liebig.formats.rtf import parse_rtf
 from liebig.formats.sheet_rows import Cells, sheet_articles
@@ -187,8 +189,15 @@ def read_xls(source: InputSource) -> Iterator[Article]:
     import xlrd  # late: only folders with such workbooks pay for it
 
     where = Where(source.label)
-    if source.head(2) == ZIP:
+    head = source.head(HEAD)
+    if head.startswith(ZIP):
         yield from read_xlsx(source)
+        return
+    if not is_binary(head):  # programs save pages and tables of text under this suffix, too
+        text = whole_text(source)[0]
+        yield (
+            parse_html(text) if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") else parse_settings(text)
+        )
         return
     try:
         with source.seekable() as file:

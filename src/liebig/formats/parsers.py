@@ -8,6 +8,7 @@ bytes, or is plain text if it is text at all. The modules are imported with the 
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib import import_module
@@ -67,16 +68,16 @@ KINDS = {kind.name: kind for kind in (
              "web pages: the main content; headings are sections"),
     FileKind("pdf", "pdf:read_pdf", (".pdf",),
              "PDF: entries of the outline are sections; page, title and author"),
-    FileKind("docx", "docx:read_docx", (".docx", ".docm"),
+    FileKind("docx", "docx:read_docx", (".docx", ".docm", ".dotx", ".dotm"),
              "Word: headings are sections, with tables and text boxes; title and author"),
-    FileKind("pptx", "pptx:read_pptx", (".pptx", ".pptm"),
+    FileKind("pptx", "pptx:read_pptx", (".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm"),
              "PowerPoint: a section per slide, with its notes; slide, title and author"),
-    FileKind("xlsx", "xlsx:read_xlsx", (".xlsx", ".xlsm"),
+    FileKind("xlsx", "xlsx:read_xlsx", (".xlsx", ".xlsm", ".xltx", ".xltm"),
              "Excel: a document per row of every visible sheet, with the names of the columns"),
     FileKind("doc", "old_office:read_doc", (".doc", ".dot"), "Word from 97 to 2003; title and author"),
-    FileKind("ppt", "old_office:read_ppt", (".ppt", ".pps"),
+    FileKind("ppt", "old_office:read_ppt", (".ppt", ".pps", ".pot"),
              "PowerPoint from 97 to 2003: a section per slide; slide, title and author"),
-    FileKind("xls", "old_office:read_xls", (".xls",),
+    FileKind("xls", "old_office:read_xls", (".xls", ".xlt"),
              "Excel from before 2007: a document per row of every visible sheet, with the names of the columns"),
     FileKind("odt", "open_document:read_odt", (".odt",),
              "OpenDocument text: headings are sections; title and author"),
@@ -109,9 +110,9 @@ KINDS = {kind.name: kind for kind in (
     FileKind("man", "man_page:parse_man", (".man",), "manual pages, also `ls.1` to `x.9`: sections; line"),
     FileKind("log", "line_text:read_log", (".log",),
              "logs: passages of whole lines; line. Of a large one only the first and last 4 MiB are read"),
-    FileKind("json", "line_text:parse_json", (".json",),
+    FileKind("json", "line_text:parse_json", (".json", ".geojson"),
              "JSON that is not a table: a line per value behind its path"),
-    FileKind("xml", "xml_document:parse_xml", (".xml", ".rss", ".atom", ".opml"),
+    FileKind("xml", "xml_document:parse_xml", (".xml", ".rss", ".atom", ".opml", ".fb2"),
              "XML of any kind: the text of elements and attributes behind their names; line"),
     FileKind(
         "settings",
@@ -166,6 +167,7 @@ KNOWN = {
     b"MZ": "a program",
 }
 HEAD = 1 << 13
+PRIVATE_KEY = re.compile(rb"\s*-----BEGIN [A-Z ]*PRIVATE KEY-----")
 
 
 def parse_as(name: str, text: str, where: Where) -> Article:
@@ -184,7 +186,7 @@ def kind_of(source: InputSource) -> FileKind | None:
     if source.suffix in PICTURES or source.suffix in MEDIA:
         return None
     head = source.head(HEAD)
-    if _is_binary(head):
+    if is_binary(head) or PRIVATE_KEY.match(head):
         return None
     if head.startswith(b"#!"):
         return KINDS["python" if b"python" in head.split(b"\n", 1)[0] else "code"]
@@ -205,11 +207,13 @@ def why_not(source: InputSource) -> str:
         return "picture"
     if source.suffix in MEDIA:
         return "audio or video"
-    head = source.head(16)
+    head = source.head(HEAD)
+    if PRIVATE_KEY.match(head):
+        return "a private key"
     return next((reason for start, reason in KNOWN.items() if head.startswith(start)), "binary")
 
 
-def _is_binary(head: bytes) -> bool:
+def is_binary(head: bytes) -> bool:
     """Whether bytes are not text: NULs without the mark of UTF-16, control characters, or few letters of ASCII."""
     if head.startswith((b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")):
         return False

@@ -51,6 +51,8 @@ def parse_calendar(text: str) -> Iterator[Article]:
             within = within.rpartition("/")[0]
         elif within in EVENTS:
             inside.append(one)
+    if within and inside:  # cut short
+        yield _article(inside, ("SUMMARY",), "event")
 
 
 def parse_contacts(text: str) -> Iterator[Article]:

@@ -31,7 +31,7 @@ def read_xlsx(source: InputSource) -> Iterator[Article]:
             if sum(member.file_size for member in zipfile.ZipFile(file).infolist()) > LARGEST:
                 Where(source.label).refuse(f"unpacks to more than {LARGEST >> 20} MiB", "split it")
             with warnings.catch_warnings(action="ignore"):
-                book = openpyxl.load_workbook(file, read_only=True, data_only=True)
+                book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
                 author = str(book.properties.creator or "")
                 about = {"author": author} if author not in ("", "openpyxl") else {}
                 for sheet in book.worksheets:

@@ -16,7 +16,8 @@ from liebig.formats.outline import Article, Outline
 
 LARGEST = 1 << 26
 PROSE = frozenset(("p", "para", "text", "simpara", "paragraph", "s"))
-HEADINGS = frozenset(("title", "head", "heading"))
+HEADINGS = frozenset(("title", "head", "heading", "book-title"))
+PICTURES = "binary"  # of FictionBook
 WORDS = re.compile(r"[^\W\d_]{3,}")
 ADDRESS = re.compile(r"\S*(?:://|/\S*/)\S*")
 
@@ -41,6 +42,9 @@ def parse_xml(text: str) -> Article:
     walk = etree.iterwalk(root, events=("start",))
     for _, node in walk:
         name = etree.QName(node).localname
+        if name == PICTURES:
+            walk.skip_subtree()
+            continue
         told = _told(node)
         is_block = bool((node.text or "").strip()) or any((child.tail or "").strip() for child in node)
         if is_block:

@@ -1,0 +1,96 @@
+"""Files under names that say something else than what they are, and kinds that are read by few lines of code."""
+
+import os
+
+import pytest
+
+from liebig.base.errors import DataError
+from liebig.formats import detect
+from liebig.formats.inputs import BytesSource
+from liebig.formats.items import Options
+from liebig.formats.ledger import Ledger
+from liebig.formats.parsers import articles, kind_of, why_not
+from tests.worlds import mixed_folder as made
+
+HTML = b"<html><table><tr><td>Mill</td><td>Price of flour</td></tr></table></html>"
+DOC = made.doc("The ban was lifted.\rIt rained.\r")
+PPT = made.ppt([("Kites", "Box kites lift a camera."), ("", "A tail steadies.")])
+XLS = made.xls("Harvest", [["crop", "remark"], ["quince", "made into jelly for the fair"]])
+
+
+def texts(name, data):
+    source = BytesSource(name, data)
+    kind = kind_of(source)
+    assert kind is not None
+    return [
+        " ".join(text for section in one.sections for text in section.paragraphs)
+        for one in articles(source, kind)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("a.doc", DOC, "The ban was lifted. It rained."),
+        ("a.doc", made.doc("See \x13 HYPERLINK x \x14the page\x15.\rA\x07B\x07\r"), "See the page. A\tB"),
+        ("a.doc", b"{\\rtf1 Renamed rich text}", "Renamed rich text"),
+        ("a.ppt", PPT, "Kites Box kites lift a camera. A tail steadies."),
+        ("a.xls", XLS, "crop: quince; remark: made into jelly for the fair"),
+        ("a.xls", HTML, "Price of flour"),
+        ("a.xls", b"name\tprice\nflour\t3\n", "flour\t3"),
+        ("a.xls", made.xlsx({"S": [["a", "b"], ["c", "some longer words of a cell"]]}), "some longer words"),
+        ("a.dotx", made.docx(["A template."], "T", "A"), "A template."),
+        ("a.txt", ("水車は春に修理されます。\n" * 3).encode("euc_jp"), "水車は春に"),
+        ("a.txt", "水車は春に修理されます。".encode("shift_jis"), "水車は春に"),
+        ("a.txt", "방앗간은 봄에 수리됩니다. 둑이 무너졌기 때문입니다.\n".encode("euc_kr") * 3, "방앗간은 봄에"),
+        ("a.fb2", b"<FictionBook><p>The mill.</p><binary>QUJD</binary></FictionBook>", "The mill."),
+        ("a.ics", b"BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nSUMMARY:Cut short\r\n", "Cut short"),
+        ("a.vcf", b"BEGIN:VCARD\nNOTE;ENCODING=QUOTED-PRINTABLE:M=C3=BCh=\nle\nEND:VCARD\n", "M\u00fchle"),
+        ("a.sbv", b"0:00:01.000,0:00:02.000\nHello there\n", "Hello there"),
+        ("a.geojson", b'{"features": [{"name": "Mill pond"}]}', "features.name: Mill pond"),
+    ],
+)  # fmt: skip
+def test_a_file_is_read_as_what_it_is(name, data, words):
+    assert words in " ".join(texts(name, data))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("a.doc", made.doc("x", flags=0x0100), "is encrypted"),
+        ("a.doc", made.ole({"WordDocument": b"\xdc\xa5" + b"\0" * 600}), "Word 95"),
+        ("a.doc", DOC[:1200], "damaged"),
+        ("a.ppt", PPT[:2000], "cannot be read completely"),
+        ("a.ppt", DOC, "has no stream 'Current User'"),
+        ("a.xls", b"\x01\x02\0" * 50, "cannot be read completely"),
+        ("a.plist", b"bplist00broken", "cannot be read completely"),
+    ],
+)
+def test_what_cannot_be_read_says_why(name, data, reason):
+    with pytest.raises(DataError, match=reason):
+        texts(name, data)
+
+
+def test_a_private_key_is_never_read():
+    key = BytesSource("server.key", b"-----BEGIN RSA PRIVATE KEY-----\nAAAA\n")
+    assert kind_of(key) is None
+    assert why_not(key) == "a private key"
+
+
+def test_names_decide_nothing_by_halves(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "list.tar.gz.txt").write_text("A list of what is in an archive.\n")
+    ledger = Ledger(strict=False)
+    if os.name == "posix":
+        (folder / "two\nlines.txt").write_text("Text.\n")
+    ids = [
+        item.record.id
+        for match in detect(folder, ledger=ledger)
+        for item in match.items(Options(ledger=ledger))
+    ]
+    assert ids == ["list.tar.gz.txt"]
+    if os.name == "posix":
+        assert [row["reason"] for row in ledger.table()] == [
+            "the name has a line break or another control character"
+        ]
