@@ -12,6 +12,7 @@ import os
 import shutil
 import ssl
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -31,6 +32,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")  # threads cost a small model more than its weights
 # The bundled encoder computes in int8 on some processors; what tests expect must not depend on the machine.
 os.environ["LIEBIG_PRECISION"] = "fp32"
+# What tests build is noted there, and read by servers that other processes of the run start.
+os.environ.setdefault("LIEBIG_STATE", f"{tempfile.gettempdir()}/liebig-tests-{os.getuid()}")
 gc.disable()  # until every test is imported
 # What takes many seconds to import or to start, and only some files need.
 SLOW_TO_START = {

@@ -177,3 +177,12 @@ def test_a_failed_judgement_takes_none_of_another_server_with_it(tmp_path, monke
         first.add("a", "p2", 1)
     other.join()
     assert [json.loads(line)["passage"] for line in file.read_text().splitlines()] == ["p0", "p1"]
+
+
+def test_judgements_are_not_written_through_a_link_out_of_the_folder(tmp_path):
+    (tmp_path / "profile").write_text("no end of a line")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "judgements.jsonl").symlink_to(tmp_path / "profile")
+    with pytest.raises(RecipeError, match="leads out of the folder"):
+        Labelling.open(tmp_path / "out", None, None)
+    assert (tmp_path / "profile").read_text() == "no end of a line"

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from liebig.base.errors import DataError
+from liebig.builder import own_sources
 from liebig.formats.ledger import Ledger
 from liebig.search import retriever_folder
 from liebig.search.retriever import Retriever
@@ -38,6 +39,7 @@ def top(tmp_path_factory, new_generation):
     new_generation(out, documents, 1)
     described = retriever_folder.read(out)
     retriever_folder.write(out, replace(described, more={"sources": ["stdlib:", str(source)]}))
+    own_sources.note([str(source)])
     return top
 
 
@@ -92,6 +94,37 @@ def test_no_file_outside_of_the_source_is_served(opened, id):
     assert opened(id) is None
 
 
+def test_a_retriever_of_somebody_else_opens_no_folder_of_the_reader(top, serving, monkeypatch, tmp_path):
+    def original(**engine):
+        with serving(Retriever.from_folder(top / "out"), **engine) as address:
+            return httpx.get(f"{address}/document", params={"passage": "note.md#0"}).json()["original"]
+
+    monkeypatch.setenv("LIEBIG_STATE", str(tmp_path / "state"))
+    assert original() is None
+    assert original(originals=[top / "source"]) is not None
+    assert original(originals=[tmp_path]) is None
+    own_sources.note([str(top / "source")])
+    assert original() is not None
+
+
+def test_what_a_build_was_given_is_opened_and_what_a_folder_names_is_not(top, tmp_path, monkeypatch):
+    from liebig.builder import update
+
+    monkeypatch.setenv("LIEBIG_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(update, "_update", lambda *given: None)
+    update.update(top / "out", (), print)
+    assert not own_sources.is_noted(str(top / "source"))
+    update.update(top / "out", (str(top / "source"),), print)
+    assert own_sources.is_noted(str(top / "source"))
+
+
+def test_notes_that_cannot_be_written_are_said(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LIEBIG_STATE", str(tmp_path / "file"))
+    assert "Not a directory" in own_sources.note(["/srv/notes"])
+    assert own_sources.note(["stdlib:"]) == ""
+
+
 def test_an_address_needs_its_key(site, opened):
     query = parse_qs(urlsplit(str(opened("note.md").url)).query)
     other = {"passage": "soil.pdf#0", "key": query["key"][0]}
@@ -129,3 +162,22 @@ def test_the_files_that_were_not_read_are_listed(site, top):
     assert files() == {"summary": ledger.summary(), "files": [], "more": 0}
     (top / "out" / "skipped.txt").write_text("".join(f"{line}\n" for line in ledger.listing()))
     assert files() == {"summary": ledger.summary(), "files": ["a.docx: is not a zip file."], "more": 0}
+
+
+def test_a_crafted_list_of_files_is_refused_in_a_sentence_and_a_link_is_not_followed(site, top, tmp_path):
+    headers = {"Authorization": "Bearer t"}
+    listing, skipped = top / "out" / "files.json", top / "out" / "skipped.txt"
+    for text in ("[" * 100_000, "null", '{"seen": "x"}', '{"seen": 1e999}'):
+        listing.write_text(text)
+        answer = httpx.get(f"{site}/files", headers=headers)
+        assert (answer.status_code, "files.json" in answer.json()["error"]) == (422, True)
+    listing.write_text(json.dumps(Ledger(strict=False).summary()))
+    (tmp_path / "private").write_text("a\n\nsecret")
+    skipped.unlink(missing_ok=True)
+    skipped.symlink_to(tmp_path / "private")
+    try:
+        answer = httpx.get(f"{site}/files", headers=headers)
+        assert (answer.status_code, "secret" in answer.text) == (422, False)
+    finally:
+        skipped.unlink()
+        listing.unlink()

@@ -41,7 +41,7 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Whole, counted
 from liebig.base.records import Document
 from liebig.base.workspace import Folder
-from liebig.builder import check, user_questions
+from liebig.builder import check, own_sources, user_questions
 from liebig.builder.build_config import BuildConfig, reading_options
 from liebig.builder.check import CheckConfig, MadeConfig
 from liebig.builder.judge import START, TEACHER, SystemChoice
@@ -187,6 +187,8 @@ def build(
     with description.exclusive(out):
         if documents is not None:
             write_lines(kept_documents(out), document_lines(documents))
+        if failed := own_sources.note(map(absolute, config.sources)):
+            say(f"{failed}; a server will open the original files only with --originals.")
         return _build(Builder(out, say), config)
 
 

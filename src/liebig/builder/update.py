@@ -27,6 +27,7 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Whole, counted
 from liebig.base.records import Document, Passage
 from liebig.base.workspace import Folder
+from liebig.builder import own_sources
 from liebig.builder.build import absolute, read_collection, unread_lines
 from liebig.builder.build_config import READING, BuildConfig, reading_options
 from liebig.builder.check import read as read_check, read_spread
@@ -258,6 +259,8 @@ def update(
         before = description.read(out)
         if reading is not None:
             before = replace(before, more={**before.more, **reading_options(reading)})
+        if failed := own_sources.note(map(absolute, sources)):
+            say(f"{failed}; a server will open the original files only with --originals.")
         return _update(Builder(out, say), before, built_with(before, out, sources, strict, convert))
 
 

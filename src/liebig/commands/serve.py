@@ -62,6 +62,13 @@ def command(
         typer.Option(metavar="URL", help="A server that speaks the OpenAI API, for answers in sentences."),
     ] = None,
     llm_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None,
+    originals: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A folder from which the page may open original files [default: those that you built the retriever "
+            "from]."
+        ),
+    ] = None,
     log: Annotated[
         Path | None,
         typer.Option(help="A file to append queries and opened documents to, as JSON lines [default: none]."),
@@ -94,7 +101,8 @@ def command(
     with _updating(folder) if watch else contextlib.nullcontext():
         run(
             folder, host=host, port=port, token=token, workers=workers, reranker=reranker, device=device,
-            limits=limits, llm=chat, log=log, open_page=open_page, say=lambda line: typer.echo(line, err=True),
+            limits=limits, llm=chat, originals=[path.resolve() for path in originals or ()], log=log,
+            open_page=open_page, say=lambda line: typer.echo(line, err=True),
         )  # fmt: skip
 
 

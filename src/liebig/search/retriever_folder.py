@@ -34,6 +34,10 @@ LINKED = {
     "reranker",
 }  # may be links: retrievers can share a model, whose files are never shown
 _KEYS = ("version", "generation", "system", "weight", "norm", "spread", "depth", *PARTS)
+MORE: Mapping[str, Any] = {
+    "sources": list[str],
+    "languages": dict[str, int],
+}  # beside those, where it is there
 SMALL = 64 << 20  # bytes of the indexes of a folder that numpy alone searches in some milliseconds
 RERANK_DEPTH = 50  # hits that a reranker orders
 
@@ -94,6 +98,9 @@ def _parsed(data: bytes, folder: Path) -> RetrieverDescription:
     if row.get("version") != VERSION:
         raise DataError(f"has version {row.get('version')}, this Liebig reads {VERSION}", file=path, fix=fix)
     own = {key: row[key] for key in _KEYS if key in row and key != "version"}
+    for key, kind in MORE.items():
+        if key in row:
+            parse_json(json.dumps(row[key]).encode(), kind, path, error=DataError, fix=fix)
     own["more"] = {key: row[key] for key in row if key not in _KEYS}
     description = parse_json(json.dumps(own).encode(), RetrieverDescription, path, error=DataError, fix=fix)
     for part in set(PARTS) - LINKED:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -113,9 +114,10 @@ class ServingEngine:
         *,
         workers: int | None = None,
         llm: ChatModel | None = None,
+        originals: Sequence[Path] = (),
     ) -> None:
         self.retriever, self.limits, self.llm = retriever, limits, llm
-        self.metrics, self.originals = Metrics(), Originals(retriever)
+        self.metrics, self.originals = Metrics(), Originals(retriever, originals)
         self._workers = workers or cores()
         self._pool = ThreadPoolExecutor(self._workers, "compute", compute_alone)
         self._poll: asyncio.Task[None] | None = None

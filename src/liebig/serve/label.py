@@ -82,6 +82,10 @@ class Labelling:
         out = file or folder / JUDGEMENTS
         if out.suffix != ".jsonl":
             raise RecipeError("judgements are lines of JSON", file=out, fix="name a file that ends in .jsonl")
+        if file is None and not out.resolve().is_relative_to(folder.resolve()):
+            raise RecipeError(
+                "is a link that leads out of the folder", file=out, fix="name a file with --out"
+            )
         waiting = folder / WORK / "given" / UNJUDGED
         texts: dict[str, str] = {}
         grades: dict[str, dict[str, int]] = {}

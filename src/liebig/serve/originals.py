@@ -1,8 +1,9 @@
 """The original file of a document, opened in the browser at the page or the line of a passage.
 
 A file is never named by a request: a request names a passage, whose document names the file, and the file must lie
-below a source that the folder was built from, with links resolved. A link cannot send a token, so each address carries
-a key for its passage alone, which is valid until the server stops.
+below a source that the folder was built from, with links resolved. A retriever that somebody else made may name any
+source: it must be one that this user has indexed (`builder/own_sources.py`), or a folder named with `--originals`. A
+link cannot send a token, so each address carries a key for its passage alone, which is valid until the server stops.
 
 Nothing in a document runs: text is shown as text with its lines numbered, HTML in a sandbox that loads nothing, a PDF
 by the browser's viewer, and everything else is downloaded.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from html import escape
 from pathlib import Path
@@ -23,6 +24,7 @@ from fastapi.responses import FileResponse
 
 from liebig.base.errors import DataError
 from liebig.base.records import Passage
+from liebig.builder.own_sources import is_noted
 from liebig.formats.encoding import decode_text
 from liebig.formats.items import Where
 from liebig.search.explain import locate
@@ -45,16 +47,30 @@ HTML = frozenset((".html", ".htm", ".xhtml"))
 class Originals:
     """The files behind the documents of a retriever."""
 
-    def __init__(self, retriever: Retriever) -> None:
+    def __init__(self, retriever: Retriever, roots: Sequence[Path] = ()) -> None:
+        """`roots` are opened instead of the retriever's sources."""
         self._retriever, self._secret = retriever, secrets.token_bytes(32)
+        self._given = roots
+
+    @property
+    def _sources(self) -> Sequence[str]:
+        sources: Sequence[str] = self._retriever.current.description.more.get("sources", ())
+        return sources
+
+    @property
+    def closed(self) -> list[str]:
+        """Sources that are here and are not opened, because this user has not indexed them."""
+        return [] if self._given else [s for s in self._sources if Path(s).exists() and not is_noted(s)]
+
+    @property
+    def _roots(self) -> Sequence[Path]:
+        # `stdlib:`, `hf:…` and standard input are not files
+        return self._given or [Path(s) for s in self._sources if Path(s).is_absolute() and is_noted(s)]
 
     def file(self, passage: Passage, metadata: Mapping[str, str]) -> Path | None:
         """The file that a passage is from; None if its document is not a file, or the file is gone."""
         name = metadata.get("path") or passage.doc
-        for source in self._retriever.current.description.more.get("sources", ()):
-            root = Path(source)
-            if not name or not root.is_absolute():  # `stdlib:`, `hf:…` and standard input are not files
-                continue
+        for root in self._roots if name else ():
             path = root if root.is_file() and name == root.name else root / name
             try:
                 path = path.resolve(strict=True)

@@ -14,7 +14,7 @@ import socket
 import threading
 import webbrowser
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,6 +45,7 @@ def serve(
     device: str | None = None,
     limits: Limits | None = None,
     llm: ChatModel | None = None,
+    originals: Sequence[Path] = (),
     log: Path | None = None,
     open_page: bool = False,
     page: str = "",
@@ -59,7 +60,7 @@ def serve(
     limits = limits or Limits()
     listening = listen(host, port)
     with listening:
-        engine = _engine(folder, limits, workers, reranker, device, llm, say)
+        engine = _engine(folder, limits, workers, reranker, device, llm, originals, say)
         queries = None if log is None else QueryLog(log)
         app = make_app(engine, token=token, more=[more(engine)] if more is not None else [], log=queries)
         shown = f"[{host}]" if ":" in host else host
@@ -107,6 +108,7 @@ def _engine(
     reranker: Path | None,
     device: str | None,
     llm: ChatModel | None,
+    originals: Sequence[Path],
     say: Callable[[str], None],
 ) -> ServingEngine:
     """Open the folder and load its models, so that errors are reported before the server starts."""
@@ -118,7 +120,18 @@ def _engine(
     if "dense" in retriever.systems:
         _ = retriever.current.embedder
     say(f"Opened {counted(len(retriever), 'passages')} ({', '.join(retriever.systems)}).")
-    return ServingEngine(retriever, limits, workers=workers, llm=llm)
+    for root in originals:
+        if not root.exists():
+            raise RecipeError(
+                "there is no such file or folder", file=root, fix="name another with --originals"
+            )
+    engine = ServingEngine(retriever, limits, workers=workers, llm=llm, originals=originals)
+    if closed := engine.originals.closed:
+        say(
+            f"Original files are not opened: this user has not indexed {', '.join(closed)} on this machine. "
+            "To open them, add --originals with their folder."
+        )
+    return engine
 
 
 def make_server(app: FastAPI, limits: Limits, ready: Callable[[], None]) -> uvicorn.Server:
