@@ -183,10 +183,33 @@ def test_a_selective_filter_names_only_what_passes(folder, monkeypatch, index, s
     assert len(numbers) == 1
 
 
-def test_a_filter_that_lets_much_through_looks_deeper(retriever, monkeypatch):
+def test_of_many_that_pass_all_vectors_are_scored_once(retriever, monkeypatch):
+    """Looking deeper and deeper would look at everything where what passes is far from the question."""
     expected = [(r.id, r.score) for r in retriever.search("comet", 3, "dense", {"language": "de"})]
-    monkeypatch.setattr("liebig.search.systems.SCORED", 2)
+    monkeypatch.setattr("liebig.search.systems.GATHERED", 0)
+    monkeypatch.setattr(
+        "liebig.search.systems.Filtered.search", lambda *given: pytest.fail("it looks deeper")
+    )
     assert [(r.id, r.score) for r in retriever.search("comet", 3, "dense", {"language": "de"})] == expected
+
+
+def test_a_search_that_would_look_very_deep_scores_all_vectors_instead(monkeypatch):
+    class Ranked(System):
+        name = "ranked"
+
+        def search(self, queries, k):
+            assert k <= 32, "it looks deeper"
+            return [[(str(number), -float(number)) for number in range(k)] for _ in queries]
+
+    class Thorough(System):
+        name = "thorough"
+
+        def search(self, queries, k):
+            return [[(f"{query.text}90", 0.5)] for query in queries]
+
+    monkeypatch.setattr("liebig.search.systems.DEEP", 50)
+    found = Filtered(Ranked(), lambda ids: [id == "3" for id in ids], 10_000, Thorough)
+    assert found.search([Query("", "a"), Query("", "b")], 2) == [[("a90", 0.5)], [("b90", 0.5)]]
 
 
 def test_a_filter_passes_pieces_of_passages(small_model, tmp_path):

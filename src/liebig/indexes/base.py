@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from liebig import encoders
@@ -249,6 +250,12 @@ class Index(ABC):
     def stored(self) -> Sequence[Shard] | None:
         """The vectors as they are stored; None where the back end does not keep them on disk."""
         return None
+
+    def search_masked(self, queries: Floats, k: int, mask: NDArray[np.bool_]) -> Ranked:
+        """The k best vectors among those of a mask, by scoring all that are stored."""
+        shards = self.stored()
+        assert shards is not None, "the caller looked"
+        return exact_cpu.search(queries, exact_cpu.without_others(shards, mask), k)
 
     @property
     def fragmented(self) -> bool:

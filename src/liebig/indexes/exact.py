@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from liebig.base import npy, workspace
@@ -112,16 +113,22 @@ class ExactIndex(Index):
 
     def search(self, queries: Floats, k: int) -> Ranked:
         if self.device is None or self.device == "cpu":
-            self._searches += len(queries) <= FEW
-            keeps = exact_cpu.keeps_bytes(self.shards, self.width, self._searches)
-            kept = self._blocks if keeps and len(queries) <= FEW else None
-            return exact_cpu.search(queries, self.shards, k, threads=self.threads, kept=kept)
+            return self._scan(queries, self.shards, k)
         from liebig.indexes.exact_gpu import Resident
 
         exact_cpu.check(queries, self.shards)
         if self._gpu is None:
             self._gpu = Resident(self.shards, self.width, self.device)
         return self._gpu.search(queries, k)  # type: ignore[no-any-return]  # imported where it is used
+
+    def search_masked(self, queries: Floats, k: int, mask: NDArray[np.bool_]) -> Ranked:
+        return self._scan(queries, exact_cpu.without_others(self.shards, mask), k)
+
+    def _scan(self, queries: Floats, shards: Sequence[Shard], k: int) -> Ranked:
+        self._searches += len(queries) <= FEW
+        keeps = exact_cpu.keeps_bytes(shards, self.width, self._searches)
+        kept = self._blocks if keeps and len(queries) <= FEW else None
+        return exact_cpu.search(queries, shards, k, threads=self.threads, kept=kept)
 
     def _blocks(self) -> list[KeptBlock]:
         """The vectors in int8, rounded once, for searches by few queries."""

@@ -373,6 +373,16 @@ def search_numbers(queries: Floats, shards: Sequence[Shard], k: int, numbers: Lo
     return Ranked(ranked.scores, np.append(numbers, -1)[ranked.numbers])
 
 
+def without_others(shards: Sequence[Shard], mask: NDArray[np.bool_]) -> list[Shard]:
+    """Shards of which only the vectors that a mask names are there."""
+    shown = []
+    for first, shard in zip(starts(shards), shards):
+        hidden = ~mask[first : first + len(shard)]
+        hidden[shard.deleted] = True
+        shown.append(replace(shard, deleted=np.flatnonzero(hidden)))
+    return shown
+
+
 def score(queries: Floats, numbers: Longs, shards: Sequence[Shard]) -> Floats:
     """The exact scores of given vectors, Q x M; minus infinity where the number is -1 or the vector deleted."""
     return _scores(np.ascontiguousarray(queries, np.float32), numbers, list(zip(starts(shards), shards)))

@@ -195,10 +195,10 @@ def facets(generation: Generation, query: ParsedQuery, options: SearchOptions) -
     itself does not count, so that the other values can still be chosen.
     """
     counts: Facets = {}
+    sharing = generation.matcher.sharing(query.text) if options.facets else None
     for name in options.facets:
         others = {field: value for field, value in (options.filters or {}).items() if field != name}
         passing, _ = _conditions(generation, query, others)
-        sharing = generation.matcher.sharing(query.text)
         if sharing is not None:
             passing = Passing(passing.owners, passing.passages & sharing)
         owners = passing.owners

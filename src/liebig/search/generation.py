@@ -7,7 +7,7 @@ some ten MB of ids, and 20 bytes per passage where there are filters or conditio
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -212,7 +212,8 @@ class Generation:
                 made[SENTENCES] = of_texts(self.sentences, shared, SENTENCES, self._ids[SENTENCES])
         if passing is not None:
             made = {
-                name: system.among(passing) or Filtered(system, passing.check, self.total)
+                name: system.among(passing)
+                or Filtered(system, passing.check, self.total, partial(system.among, passing, True))
                 for name, system in made.items()
             }
         if "hybrid" in self.description.systems:

@@ -13,7 +13,7 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import reduce
 
 import numpy as np
@@ -128,7 +128,8 @@ class WordMatcher:
 
 def pattern_of(condition: WordCondition) -> re.Pattern[str]:
     """What the text of a passage must have: the words next to each other, whatever stands between them."""
-    words = re.findall(r"\w+", unicodedata.normalize("NFKC", condition.text))
+    text = unicodedata.normalize("NFKC", condition.text)
+    words = re.findall(r"\w+", text) or [text]  # a letter such as "ﾞ" is a mark in that form
     ends = "" if condition.kind == "prefix" or HAS_UNSPACED.match(words[-1][-1]) else r"(?!\w)"
     starts = "" if HAS_UNSPACED.match(words[0]) else r"(?<!\w)"
     return re.compile(starts + r"[\W_]+".join(map(re.escape, words)) + ends, re.IGNORECASE)
@@ -146,13 +147,13 @@ def _postings(segment: Segment, terms: Iterable[str]) -> Numbers:
 
 
 def _numbered(segment: Segment, numbers: Iterable[int]) -> Numbers:
-    return np.unique(np.concatenate([np.zeros(0, np.int64), *_lists(segment, numbers)]))
-
-
-def _lists(segment: Segment, numbers: Iterable[int]) -> Iterator[NDArray[np.int32]]:
+    there = np.zeros(
+        len(segment), bool
+    )  # no sorting: frequent terms have as many postings as there are passages
     for number in numbers:
         segment.check(number, number + 1)
-        yield segment.docs[segment.starts[number] : segment.starts[number + 1]]
+        there[segment.docs[segment.starts[number] : segment.starts[number + 1]]] = True
+    return np.flatnonzero(there)
 
 
 def _range(segment: Segment, prefix: str) -> tuple[int, int]:

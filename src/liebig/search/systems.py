@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 Hits = list[tuple[str, float]]  # ids and scores of one query, best first
 IdOf = Callable[[int], str]  # from the number of a text in an index to its id
 QueryVectors = Callable[[Sequence[Query]], NDArray[np.float32]]  # from queries to their vectors, Q x D
-SCORED = 1 << 17  # vectors that pass a filter and are all scored; of more, a search meets enough soon
+GATHERED = 1 << 17  # vectors that pass a filter and are read one by one, rather than scoring or searching all
+SHARE = 16  # and, where all are scored anyway, which part of all they may be
 KNOWN_IDS = 1 << 16  # ids of an index kept as strings
 SMALL = 10_000  # hits whose room costs less than asking a server of vectors how many it has
 
@@ -71,8 +72,9 @@ class System(ABC):
         hits = self.search(queries, k)
         return Answer(hits, {self.name: hits})
 
-    def among(self, passing: Passing) -> System | None:
-        """The system restricted to passages that pass a filter; None where it cannot score those alone."""
+    def among(self, passing: Passing, thorough: bool = False) -> System | None:
+        """The system restricted to passages that pass a filter; None where it cannot be, or would have to score all
+        vectors that it otherwise does not and is not told to be `thorough`."""
         return None
 
     def ask(self, question: str, k: int) -> Hits:
@@ -105,7 +107,7 @@ class Lexical(System):
         texts, depth = [query.text for query in queries], within(k, self.index)
         return named(self.index.search(texts, depth, self.threads, self._mask), self._id)
 
-    def among(self, passing: Passing) -> System:
+    def among(self, passing: Passing, thorough: bool = False) -> System:
         mask = passing.mask(self.name, [segment.ids for segment in self.index.segments])
         return Lexical(self.index, self.threads, mask, self._id)
 
@@ -113,39 +115,44 @@ class Lexical(System):
 class DenseSystem(System):
     """A vector index, and what makes vectors of its queries: a `QueryEncoder`, or `StoredVectors`.
 
-    With `numbers` only the vectors of those numbers are searched.
+    With `passing` only the vectors of those numbers are searched, or those that a mask names.
     """
 
     def __init__(
         self,
         index: Index,
         vectors: QueryVectors,
-        numbers: NDArray[np.int64] | None = None,
+        passing: NDArray[np.int64] | NDArray[np.bool_] | None = None,
         name: str = "dense",
         id_of: IdOf | None = None,
     ) -> None:
-        self.name, self.index, self._vectors, self._numbers = name, index, vectors, numbers
+        self.name, self.index, self._vectors, self._passing = name, index, vectors, passing
         self._id = id_of or cached_ids(index)
 
     def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
-        vectors = self._vectors(queries)
-        if self._numbers is None:
-            return named(self.index.search(vectors, within(k, self.index)), self._id)
-        shards = self.index.stored()
-        assert shards is not None, "`among` says so"
-        depth = max(1, min(k, len(self._numbers)))
-        return named(exact_cpu.search_numbers(vectors, shards, depth, self._numbers), self._id)
+        vectors, passing = self._vectors(queries), self._passing
+        if passing is None:
+            ranked = self.index.search(vectors, within(k, self.index))
+        elif passing.dtype == bool:
+            ranked = self.index.search_masked(vectors, within(k, self.index), passing)
+        else:
+            shards = self.index.stored()
+            assert shards is not None, "`among` looked"
+            ranked = exact_cpu.search_numbers(vectors, shards, max(1, min(k, len(passing))), passing)
+        return named(ranked, self._id)
 
-    def among(self, passing: Passing) -> System | None:
-        """Where the vectors are stored here, and those that pass are not too many."""
+    def among(self, passing: Passing, thorough: bool = False) -> System | None:
+        """Where the vectors are stored here: the few that pass are gathered; of many, all are scored."""
         shards = self.index.stored()
         if shards is None:
             return None
-        pieces = bool(self.index.about.get("pieces"))
-        numbers = np.flatnonzero(passing.mask(self.name, [shard.ids for shard in shards], pieces))
-        if len(numbers) > SCORED:
+        mask = passing.mask(self.name, [shard.ids for shard in shards], bool(self.index.about.get("pieces")))
+        count = int(np.count_nonzero(mask))
+        most = min(GATHERED, len(mask) // SHARE) if self.index.exhaustive else GATHERED
+        if count > most and not (thorough or self.index.exhaustive):
             return None
-        return DenseSystem(self.index, self._vectors, numbers, self.name, self._id)
+        chosen = mask if count > most else np.flatnonzero(mask)
+        return DenseSystem(self.index, self._vectors, chosen, self.name, self._id)
 
 
 class QueryEncoder:
@@ -454,8 +461,8 @@ class Folded(System):
     def __init__(self, system: System, owners: Owners = by_name) -> None:
         self.name, self._system, self._owners = system.name, system, owners
 
-    def among(self, passing: Passing) -> System | None:
-        system = self._system.among(passing)
+    def among(self, passing: Passing, thorough: bool = False) -> System | None:
+        system = self._system.among(passing, thorough)
         return None if system is None else Folded(system, self._owners)
 
     def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
@@ -479,13 +486,20 @@ def of_texts(index: Index, vectors: QueryVectors, name: str = "dense", id_of: Id
 
 Passes = Callable[[Sequence[str]], Sequence[bool]]  # says of passages, by their ids, whether they pass
 GROWTH = 4  # how many times deeper the next look is
+DEEP = 10_000  # passages of a look that cost more than scoring all vectors once
 
 
 class Filtered(System):
-    """A system of which only passages that pass are taken; it looks deeper until there are k, or no more of `total`."""
+    """A system of which only passages that pass are taken; it looks deeper until there are k, or no more of `total`.
 
-    def __init__(self, system: System, passes: Passes, total: int) -> None:
+    Beyond DEEP passages another system is asked instead, if there is one: `thorough` makes one that scores all.
+    """
+
+    def __init__(
+        self, system: System, passes: Passes, total: int, thorough: Callable[[], System | None] = lambda: None
+    ) -> None:
         self.name, self._system, self._passes, self._total = system.name, system, passes, total
+        self._thorough = thorough
 
     def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
         kept: list[Hits] = [[] for _ in queries]
@@ -499,4 +513,8 @@ class Filtered(System):
             if depth >= self._total:
                 break
             depth = min(self._total, depth * GROWTH)
+            if rest and depth > DEEP and (other := self._thorough()) is not None:
+                for i, of_query in zip(rest, other.search([queries[i] for i in rest], k)):
+                    kept[i] = of_query
+                break
         return kept
