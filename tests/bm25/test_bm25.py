@@ -153,6 +153,15 @@ def test_cached_scores_change_nothing(tmp_path, monkeypatch):
     assert found(BM25.open(tmp_path / "ix"), queries * 2, 20)[:80] == again[0]
 
 
+def test_words_of_clients_are_remembered_up_to_a_bound(tmp_path, monkeypatch):
+    monkeypatch.setattr(search, "WORDS", 5)
+    index, queries = build(tmp_path / "ix", passages(300), words=2000), texts(80, seed=4)
+    expected = found(index, queries, 20)
+    found(index, [f"word{n}nobodyhas" for n in range(100)], 20)
+    assert found(index, queries, 20) == expected
+    assert len(index._table) == 5
+
+
 @pytest.mark.parametrize("window", [1, 32, 301, 2048])
 @pytest.mark.parametrize("k", [5, 40, 600])
 def test_windows_change_nothing(tmp_path, monkeypatch, window, k):

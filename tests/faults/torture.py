@@ -29,6 +29,7 @@ PARTS = (
     "fuzz",
     "requests",
     "load",
+    "blocks",
 )
 
 
@@ -80,6 +81,7 @@ def main() -> int:
     parser.add_argument(
         "--minutes", type=float, default=10, help="of mixed traffic with slow clients and reloads"
     )
+    parser.add_argument("--rounds", type=int, default=3, help="of expensive requests at once")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     unknown = set(given.parts) - set(PARTS)
@@ -102,7 +104,7 @@ def main() -> int:
 
 def _run(part: str) -> Callable[[Tally, Path, argparse.Namespace], None]:
     """The function of a part; a part imports what it needs, and not what the others do."""
-    parts = (damage, crafted, kills, together, disk, disks, extremes, bombs, fuzz, requests, load)
+    parts = (damage, crafted, kills, together, disk, disks, extremes, bombs, fuzz, requests, load, blocks)
     return {function.__name__: function for function in parts}[part]
 
 
@@ -195,6 +197,13 @@ def load(tally: Tally, out: Path, given: argparse.Namespace) -> None:
     from tests.faults.traffic import run_load
 
     run_load(tally, out, given.minutes)
+
+
+def blocks(tally: Tally, out: Path, given: argparse.Namespace) -> None:
+    """Requests that are made to be expensive, and the longest callback of the server's event loop."""
+    from tests.faults.blocks import run
+
+    run(tally, out, given.rounds)
 
 
 if __name__ == "__main__":

@@ -120,3 +120,8 @@ def test_what_cannot_be_asked_is_said_in_one_sentence(folder):
         assert len(server.requests) == 1
     with pytest.raises(RecipeError):
         ChatModel("localhost:11434", "tiny")
+
+
+def test_a_citation_of_very_many_digits_is_text():
+    answer = f"So [{'1' * 5000}] and [1]."
+    assert "".join(CitationCheck(()).checked([answer])) == f"So [{'1' * 5000}] and [?]."

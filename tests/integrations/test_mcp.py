@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+import threading
 
 import pytest
 
@@ -12,7 +13,7 @@ pytest.importorskip("mcp")
 from mcp import Client, StdioServerParameters
 from typer.testing import CliRunner
 
-from liebig.base.errors import install_command
+from liebig.base.errors import DataError, install_command
 from liebig.builder.build import BuildConfig, build
 from liebig.cli import make_app
 from liebig.integrations.mcp import PAGE, make_server, pages_of
@@ -217,3 +218,31 @@ def test_search_says_what_was_not_understood_and_keeps_to_a_budget(retriever):
     assert "before:soon" in answer.structured_content["notes"][0]
     assert answer.structured_content["suggestion"] == "nutrient before:soon"
     assert len(short.structured_content["passages"]) == 1
+
+
+def test_a_question_and_the_calls_that_wait_have_a_bound(retriever, monkeypatch):
+    """Over HTTP anybody with the token can send them, past the queues of the server."""
+    (long,) = calls(make_server(retriever), ("search", {"question": "barley " * 1000, "system": "bm25"}))
+    assert "question" in sentence(long)
+    assert "4096" in sentence(long)
+    monkeypatch.setattr("liebig.integrations.mcp.CALLS", 1)
+    begun, end = threading.Event(), threading.Event()
+
+    def slow(*given, **more):
+        begun.set()
+        assert end.wait(60)
+        raise DataError("there is nothing")
+
+    monkeypatch.setattr(Retriever, "answer", slow)
+
+    async def ask(server):
+        async with Client(server) as client:
+            first = asyncio.create_task(client.call_tool("search", {"question": "barley"}))
+            await asyncio.to_thread(begun.wait, 60)
+            second = await client.call_tool("search", {"question": "barley"})
+            end.set()
+            return await first, second
+
+    first, second = asyncio.run(ask(make_server(retriever)))
+    assert sentence(first) == "there is nothing."
+    assert "busy" in sentence(second)

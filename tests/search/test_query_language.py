@@ -2,10 +2,12 @@
 
 import random
 
+import numpy as np
 import pytest
 
 from liebig.base.errors import RecipeError
 from liebig.search.answer import NOTHING_FITS
+from liebig.search.filters import Column, _year, seconds_of
 from liebig.search.matching import pattern_of
 from liebig.search.query_language import FieldCondition, ParsedQuery, WordCondition, date_span, parse
 from liebig.search.retriever import Retriever
@@ -204,6 +206,23 @@ def test_facets_count_documents_and_ignore_a_filter_on_their_own_field(retriever
     assert retriever.answer("barley -comet", facets=("type",)).facets["type"] == {"md": 1, "txt": 1}
 
 
+@pytest.mark.parametrize(
+    "date", ["inf", "1e400", "99999999999999999", "-99999999999999", "nan", "0001-01-01T00:00+23:59"]
+)
+def test_a_date_of_no_year_is_no_date(date):
+    """Metadata come from documents, of anybody."""
+    assert np.isnan(seconds_of(date))
+    dates = Column({date: 1, "2024-05": 2}, np.array([0, 1, 2], np.int32)).mapped(_year)
+    assert dates.counts(np.ones(3, bool)) == {"2024": 1}
+
+
+def test_a_bound_of_very_many_digits_and_a_range_of_ids_are_refused(retriever):
+    with pytest.raises(RecipeError, match="digits"):
+        retriever.search("barley", 3, "dense", {"size": {"lt": 10**400}})
+    with pytest.raises(RecipeError, match="the filter id"):
+        retriever.search("barley", 3, "dense", {"id": {"lt": 5}})
+
+
 def test_newest_orders_the_best_by_date(retriever):
     answer = retriever.answer("barley", 8, "bm25", sort="newest")
     docs = list(dict.fromkeys(result.doc for result in answer.results))
@@ -221,6 +240,40 @@ def test_did_you_mean_a_word_of_the_corpus(retriever):
     assert retriever.answer("fermentaton of barly").suggestion == "fermentation of barley"
     assert retriever.answer("fermentation of barley").suggestion is None
     assert retriever.answer("xyzzyqwert").suggestion is None
+
+
+def test_a_query_of_many_unknown_words_is_not_looked_up_word_by_word(retriever, monkeypatch):
+    monkeypatch.setattr(
+        "liebig.search.suggest.nearest_word", lambda bm25, word: pytest.fail(f"looks for {word}")
+    )
+    assert retriever.answer("fermentaton barly nitrogn harvst phosphrus").suggestion is None
+    assert retriever.answer("fermentatio" + "n" * 100).suggestion is None
+
+
+def test_only_so_many_conditions_count():
+    parsed = parse("barley " + "title:a -steam " * 400)
+    assert len(parsed.words) + len(parsed.fields) == 32
+    assert parsed.notes == ("Only the first 32 conditions count.",)
+
+
+@pytest.mark.parametrize(
+    "query", ['"\uff9e"', "-\u037a\u037a", '"\ufe70 \ufe72" barley', "\uff9e\uff9e\uff9e*"]
+)
+def test_letters_that_are_marks_when_they_are_normalised_are_no_error(retriever, query):
+    """The Python pattern for letters has them; their compatibility form has no letter."""
+    assert retriever.answer(query, 3, "bm25").notes in ((), (f"No passage has {query.split(' barley')[0]}.",))
+
+
+def test_the_values_of_a_facet_are_those_of_most_documents_by_name_where_they_tie(monkeypatch):
+    monkeypatch.setattr("liebig.search.filters.MOST_VALUES", 7)
+    rng = np.random.default_rng(0)
+    values = {f"v{name}": place + 1 for place, name in enumerate(rng.permutation(50).tolist())}
+    column = Column(values, rng.integers(0, 51, 400).astype(np.int32))
+    documents = rng.random(400) < 0.5
+    every = {v: int(np.count_nonzero(column.codes[documents] == code)) for v, code in values.items()}
+    expected = sorted(((-count, value) for value, count in every.items() if count))[:7]
+    assert list(column.counts(documents).items()) == [(value, -count) for count, value in expected]
+    assert column.counts(np.zeros(400, bool)) == {}
 
 
 def test_nonsense_finds_nothing_and_says_so(retriever):

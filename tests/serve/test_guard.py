@@ -421,6 +421,22 @@ def test_only_loopback_names_reach_a_server_without_a_token(server):
         assert (answer.status_code, answer.json()["error_type"]) == (403, "forbidden")
 
 
+def test_pages_of_other_sites_can_make_a_browser_change_nothing(server):
+    """A form or a `fetch` without a media type reaches a server on this machine without its consent."""
+    body = b'{"query": "barley"}'
+    for origin in (
+        "https://evil.example",
+        "http://localhost.evil.example",
+        "null",
+        "",
+        "http://evil@localhost:x",
+    ):
+        answer = httpx.post(f"{server}/search", content=body, headers={"Origin": origin})
+        assert (answer.status_code, answer.json()["error_type"]) == (403, "forbidden")
+    for origin in (server, "http://localhost:3000", "http://[::1]:80"):
+        assert httpx.post(f"{server}/search", content=body, headers={"Origin": origin}).status_code == 200
+
+
 def test_no_other_origin_may_read_answers(server):
     answer = httpx.get(f"{server}/info", headers={"Origin": "https://evil.example"})
     assert "access-control-allow-origin" not in answer.headers

@@ -1,5 +1,8 @@
 """A passage is found in its document, however it was put together."""
 
+import pytest
+
+from liebig.search import explain
 from liebig.search.explain import Mark, locate
 
 
@@ -21,3 +24,12 @@ def test_what_is_not_there_has_no_marks():
     assert locate("quite another text", ["one two three"]) == []
     assert locate("", ["one"]) == []
     assert locate("one", []) == []
+
+
+def test_a_passage_of_repeated_words_is_not_looked_for_in_a_long_document(monkeypatch):
+    """The longest run of common words takes time for each pair of equal words."""
+    words = "a b " * 3000
+    monkeypatch.setattr(
+        explain, "SequenceMatcher", lambda *given, **more: pytest.fail("it compares all pairs")
+    )
+    assert locate("b a " * 200 + "x", [words]) == []

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import threading
 
 import httpx
@@ -81,3 +82,25 @@ def test_the_log_is_a_file_of_questions(retriever, tmp_path):
 def test_a_log_that_cannot_be_written_is_refused_at_the_start(tmp_path):
     with pytest.raises(RecipeError, match="cannot write the log"):
         QueryLog(tmp_path)
+
+
+def test_a_line_that_a_full_disk_cut_off_takes_no_other_with_it(tmp_path, monkeypatch):
+    path, write = tmp_path / "queries.jsonl", os.write
+    log = QueryLog(path)
+    room = [10, 0, 5, 1000, 1000]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda file, data: write(file, data[: room.pop(0)]))
+        for number in range(5):
+            log.opened("", f"query {number}", "comet#0")
+    log.close()
+    *cut, third, last = path.read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["query"] for line in (third, last)] == ["query 3", "query 4"]
+    assert len(cut) == 2
+
+
+def test_a_query_that_is_too_long_is_not_written(retriever, tmp_path):
+    path = tmp_path / "queries.jsonl"
+    with logging_server(retriever, path) as client:
+        long = {"passage": "comet#0", "query": "a" * 5000}
+        assert client.get("/document", params=long).status_code == 422
+    assert path.read_text() == ""

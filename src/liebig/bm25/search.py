@@ -126,6 +126,9 @@ class SegmentCache:
         return SegmentTerms(numbers, cached, self._scores)
 
 
+WORDS = 1 << 18  # words whose terms are remembered
+
+
 class TermTable(dict[str, tuple[int, ...]]):
     """Word -> the places of its terms in the arrays; none for a stop word and for a word that no passage has.
 
@@ -172,8 +175,9 @@ class TermTable(dict[str, tuple[int, ...]]):
         terms = tuple(t for t in self._analyzer.variants(word) if any(t in table for table in tables))
         if terms not in self._places:
             self._places[terms] = self._add(terms)
-        self[word] = self._places[terms]
-        return self[word]
+        if terms and len(self) < WORDS:  # clients choose the words, so what is remembered has a bound
+            self[word] = self._places[terms]
+        return self._places[terms]
 
     def _add(self, terms: tuple[str, ...]) -> tuple[int, ...]:
         counts = [sum(cache.add(term) for cache in self._segments) for term in terms]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from liebig import __version__
 from liebig.base import config
 from liebig.base.config import Config
 from liebig.base.errors import DataError, LiebigError, MissingDependency, RecipeError
+from liebig.base.machine import cores
 from liebig.base.progress import counted
 from liebig.base.records import Document, Passage
 from liebig.search.answer import Result, by_document
@@ -43,6 +45,8 @@ except ImportError:
 
 PAGE = 8_000  # characters of a document per page: about 2,000 tokens
 MOST = 50  # passages per answer
+QUESTION = 4096  # characters
+CALLS = 64  # that may wait; over HTTP anybody with the token can send them
 
 Filter = dict[str, str | list[str] | dict[str, int | float | str]]
 
@@ -103,7 +107,7 @@ class SearchTool(Config):
     name: ClassVar[str] = "search"
     answer: ClassVar[type[BaseModel]] = Passages
 
-    question: str = Field(description=f"The question, or keywords; it may have {HELP}.")
+    question: str = Field(max_length=QUESTION, description=f"The question, or keywords; it may have {HELP}.")
     k: int = Field(5, ge=1, le=MOST, description="Number of passages.")
     system: SystemName | None = Field(
         None,
@@ -116,7 +120,10 @@ class SearchTool(Config):
         '{"gte": "2024-05"}.',
     )
     tokens: int | None = Field(
-        None, ge=1, description="At most that many tokens of text, in whole sentences, none of them twice."
+        None,
+        ge=1,
+        le=100_000,
+        description="At most that many tokens of text, in whole sentences, none of them twice.",
     )
     group: bool = Field(False, description="Put passages of the same document together.")
 
@@ -237,15 +244,31 @@ def make_server(retriever: Retriever) -> Server:
     async def list_tools(context: object, params: object) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[_description(tool) for tool in TOOLS.values()])
 
+    # Threads of its own: the server answers pings while a model is loaded, and calls do not take those of others.
+    pool, waiting = ThreadPoolExecutor(cores(), "mcp"), 0
+
     async def call_tool(context: object, params: types.CallToolRequestParams) -> types.CallToolResult:
+        nonlocal waiting
+        if waiting >= CALLS:
+            return _refused(f"The server is busy: {waiting} calls are waiting. Try again in a second.")
+        waiting += 1
+        call = asyncio.get_running_loop().run_in_executor(
+            pool, _call, retriever, params.name, params.arguments or {}
+        )
+        call.add_done_callback(done)  # not when the request ends: a call that timed out still runs
         try:
-            # In a thread, so that the server answers pings while a model is loaded.
-            answer = await asyncio.to_thread(_call, retriever, params.name, params.arguments or {})
+            answer = await asyncio.shield(call)
         except LiebigError as error:
-            return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
+            return _refused(str(error))
         row = answer.model_dump(mode="json")
         content = types.TextContent(text=answer.model_dump_json())  # for clients without structured results
         return types.CallToolResult(content=[content], structured_content=row)
+
+    def done(call: asyncio.Future[BaseModel]) -> None:
+        nonlocal waiting
+        waiting -= 1
+        if not call.cancelled():
+            call.exception()  # nobody else asks for it where the request has ended
 
     name = retriever.folder.resolve().name
     counts = retriever.info()
@@ -259,6 +282,10 @@ def make_server(retriever: Retriever) -> Server:
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
+
+
+def _refused(sentence: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(text=sentence)], is_error=True)
 
 
 def _call(retriever: Retriever, name: str, arguments: Mapping[str, object]) -> BaseModel:

@@ -109,6 +109,7 @@ def _pieces(text: str, spans: list[tuple[int, int]], matches: list[str]) -> Iter
 
 
 MARK_WORD = re.compile(r"\S+")
+LOOKED = 1 << 20  # pairs of equal words in passage and document; more of them would take seconds
 FEWEST = 3  # a shorter run of words is not a match
 
 
@@ -144,6 +145,9 @@ def _find(wanted: list[str], words: list[str]) -> tuple[int, int]:
     at = text.find(needle)
     if at >= 0:
         return text.count(" ", 0, at + 1) - 1, len(wanted)
+    counts = Counter(words)
+    if sum(counts[word] for word in wanted) > LOOKED:
+        return 0, 0
     run = SequenceMatcher(None, wanted, words, autojunk=False).find_longest_match()
     return (run.b, run.size) if run.size >= min(FEWEST, len(wanted)) else (0, 0)
 

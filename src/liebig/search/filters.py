@@ -40,6 +40,7 @@ Filters = Mapping[str, str | Sequence[str] | Mapping[str, Bound]]
 Facets = dict[str, dict[str, int]]  # by field and value, the number of documents
 BOUNDS = ("gt", "gte", "lt", "lte")
 DATES = ("modified", "date")  # the fields that before: and after: look at, the first that there is
+EARLIEST, LATEST = -62_135_596_800, 253_402_300_799  # seconds: the first and the last that have a year
 MOST_VALUES = 100  # of a facet that are counted: those of the most documents
 SUFFIX = re.compile(r"\.([^\W_]{1,5})")
 
@@ -95,14 +96,36 @@ class Column:
 
     def counts(self, documents: NDArray[np.bool_]) -> dict[str, int]:
         """How many of these documents have each value, most first."""
-        counts = np.bincount(self.codes[documents], minlength=len(self.values) + 1)[1:].tolist()
-        rows = sorted((-count, value) for value, count in zip(self.values, counts) if count)
-        return {value: -count for count, value in rows[:MOST_VALUES]}
+        counts = np.bincount(self.codes[documents], minlength=len(self.values) + 1)[1:]
+        keys = (
+            counts * len(counts) - self._ranks
+        )  # different for each value, so the best are found without sorting
+        best = (
+            np.argpartition(-keys, MOST_VALUES)[:MOST_VALUES] if len(keys) > MOST_VALUES else range(len(keys))
+        )
+        order = sorted(best, key=lambda place: -keys[place])
+        return {self._names[place]: int(counts[place]) for place in order if counts[place]}
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return list(self.values)
+
+    @cached_property
+    def _ranks(self) -> NDArray[np.int64]:
+        """The place of each value in the order of the alphabet."""
+        ranks = np.empty(len(self.values), np.int64)
+        ranks[sorted(range(len(self._names)), key=self._names.__getitem__)] = np.arange(len(self.values))
+        return ranks
 
 
 def _span(bound: Bound) -> tuple[float, float]:
     if not isinstance(bound, str):
-        return float(bound), float(bound)
+        try:
+            return float(bound), float(bound)
+        except OverflowError:
+            raise RecipeError(
+                "a bound has more digits than a number can have", fix="write a smaller one"
+            ) from None
     span = date_span(bound)
     if span is None:
         raise RecipeError(
@@ -120,11 +143,13 @@ def _number(value: str) -> float:
 
 
 def seconds_of(value: str) -> float:
-    """The time that a value of metadata names, in seconds; a plain number of more than four digits is seconds too."""
+    """The time that a value of metadata names, in seconds; a plain number of more than four digits is seconds too.
+
+    NaN where it is none, or not of the years 1 to 9999.
+    """
     span = date_span(value)
-    if span is not None:
-        return span[0]
-    return _number(value)
+    seconds = _number(value) if span is None else span[0]
+    return seconds if EARLIEST <= seconds <= LATEST else np.nan
 
 
 @dataclass(frozen=True)
@@ -136,6 +161,7 @@ class Owners:
     order: NDArray[np.int64]  # the places of passages in the collection
     columns: dict[str, Column]
     _indexes: dict[str, NDArray[np.int32]] = field(default_factory=dict)
+    _years: dict[str, Column] = field(default_factory=dict)  # of dates
 
     @classmethod
     def of(cls, collection: Collection) -> Owners:
@@ -205,7 +231,9 @@ class Owners:
         """How many of some documents have each value of a field; those of a date are its years."""
         column = self._column(name)
         if name in DATES:
-            column = column.mapped(_year)
+            if name not in self._years:
+                self._years[name] = column.mapped(_year)
+            column = self._years[name]
         return column.counts(documents)
 
     @cached_property
@@ -307,7 +335,9 @@ class Passing:
 
 
 def _values(name: str, value: object) -> list[str]:
-    values: list[Any] = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
+    values: list[Any] = (
+        [value] if isinstance(value, str | Mapping) or not isinstance(value, Iterable) else list(value)
+    )
     if not all(isinstance(one, str) for one in values):
         raise RecipeError(
             f"the filter {name} = {value!r} is not text",

@@ -36,6 +36,7 @@ TOKEN = re.compile(
 PREFIX = re.compile(r"(\w+)\*")
 FIELD_LIKE = re.compile(r"[^\W\d_]{2,}:[^\s:/\\]\S*")
 DATE = re.compile(r"(\d{4})(?:[-/.](\d{1,2})(?:[-/.](\d{1,2}))?)?")
+MOST_CONDITIONS = 32  # each may take a look at every document
 SHORTEST_PREFIX = 3  # letters: a shorter one stands for too many words
 
 
@@ -91,6 +92,10 @@ def parse(query: str) -> ParsedQuery:
         excluded, name = bool(token["minus"]), (token["field"] or "").lower()
         phrase, word, whole = token["phrase"], token["word"] or "", token.group()
         value = word if phrase is None else phrase.strip()
+        if len(words) + len(fields) == MOST_CONDITIONS:
+            notes.append(f"Only the first {MOST_CONDITIONS} conditions count.")
+            text.append(value)
+            continue
         if name in FIELDS:
             condition = FieldCondition(FIELDS[name], value, excluded)
             problem = _wrong(condition)

@@ -20,6 +20,8 @@ from liebig.bm25.search import BM25
 from liebig.search.query_language import ParsedQuery
 
 SHORTEST = 4  # letters: a shorter word has too many neighbours
+LONGEST = 64  # letters: a longer one is not a word
+MOST = 4  # unknown words that are looked at: a query with more of them is not a slip of a finger
 LONG = 7  # letters from which two edits are allowed
 TERMS, PASSAGES = 16, 4  # terms whose words are looked at, and passages of each in which they are
 
@@ -27,11 +29,14 @@ TERMS, PASSAGES = 16, 4  # terms whose words are looked at, and passages of each
 def suggestion(bm25: BM25, query: ParsedQuery) -> str | None:
     """The query with its unknown words replaced; None where there is none, or nothing near."""
     replaced: dict[str, str] = {}
+    unknown: list[str] = []
     for word in dict.fromkeys(words(query.text)):
-        if len(word) >= SHORTEST and word.isalpha() and not HAS_UNSPACED.search(word):
+        if SHORTEST <= len(word) <= LONGEST and word.isalpha() and not HAS_UNSPACED.search(word):
             terms = bm25.settings.analyzer.variants(word)
-            if terms and not bm25.frequency(*terms) and (near := nearest_word(bm25, word)):
-                replaced[word] = near
+            unknown += [word] if terms and not bm25.frequency(*terms) else []
+    for word in unknown if len(unknown) <= MOST else ():
+        if near := nearest_word(bm25, word):
+            replaced[word] = near
     if not replaced:
         return None
     pattern = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, replaced))})(?!\w)", re.IGNORECASE)

@@ -264,6 +264,14 @@ class Guard:
             if not is_loopback(_host_name(host)):
                 sentence = f"This server has no token and accepts only requests to a loopback address, not to {host!r}."
                 raise Refusal(403, sentence)
+            origin = headers.get(b"origin")
+            if origin is not None and not is_loopback(
+                _host_name(origin.decode("latin-1").partition("://")[2])
+            ):
+                # A browser sends what a page of another site tells it to, even if that page cannot read the answer.
+                raise Refusal(
+                    403, "This server has no token and accepts no requests from pages of other sites."
+                )
         elif path not in OPEN and not path.startswith("/page/"):
             given = headers.get(b"authorization", b"")
             if not hmac.compare_digest(given, self._token):

@@ -8,6 +8,7 @@ one types, so a query that the next one continues is not written: of "bar", "bar
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 from datetime import UTC, datetime
@@ -37,7 +38,7 @@ class QueryLog:
             raise RecipeError(
                 f"cannot write the log: {error.strerror}", file=path, fix="name another file with --log"
             ) from None
-        self.path, self._settled, self._failed = path, settled, False
+        self.path, self._settled, self._failed, self._cut = path, settled, False, False
         self._pending: dict[str, tuple[str, asyncio.TimerHandle]] = {}
 
     def asked(self, client: str, query: str) -> None:
@@ -70,9 +71,13 @@ class QueryLog:
 
     def _write(self, row: dict[str, str]) -> None:
         line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), **row}
+        data = b"\n" * self._cut + json_line(line).encode() + b"\n"
         try:
-            os.write(self._file, json_line(line).encode() + b"\n")
-            self._failed = False
+            written = os.write(self._file, data)
+            if written < len(data):  # a full disk has no room for the rest
+                self._cut = self._cut or written > 0  # so that the next line begins as one
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._failed = self._cut = False
         except OSError as error:  # a search is worth more than its line in the log
             if not self._failed:
                 log.warning("cannot write %s: %s", self.path, error.strerror)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -22,11 +21,13 @@ import numpy as np
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 from starlette.routing import Route
+from typing_extensions import TypedDict
 
 from liebig import __version__
 from liebig.base.errors import DataError, LiebigError, MissingDependency
+from liebig.base.json_file import read_json
 from liebig.base.json_output import to_json
 from liebig.base.records import Document, Passage
 from liebig.formats.ledger import FILES, SKIPPED
@@ -425,7 +426,11 @@ def search_routes(engine: ServingEngine) -> APIRouter:
     async def document(
         passage: Annotated[str, Query(description="The id of a passage of the document.")],
         query: Annotated[
-            str, Query(description="The query it was opened for, which --log writes down.")
+            str,
+            Query(
+                max_length=engine.limits.query,
+                description="The query it was opened for, which --log writes down.",
+            ),
         ] = "",
     ) -> Response:
         def view() -> dict[str, Any]:
@@ -643,16 +648,36 @@ def _info(engine: ServingEngine, model: str) -> dict[str, object]:
 LISTED = 500  # files that were not read, of which /files tells
 
 
+class NotReadRow(TypedDict):
+    """Files of one kind that were not read for one reason."""
+
+    suffix: str
+    reason: str
+    files: NonNegativeInt
+
+
+class FilesSummary(TypedDict):
+    """`files.json`, as the page takes it (`formats.ledger.Ledger.summary`)."""
+
+    seen: NonNegativeInt
+    read: NonNegativeInt
+    skipped: NonNegativeInt
+    ignored: NonNegativeInt
+    not_read: list[NotReadRow]
+    cut: dict[str, str]
+
+
 def _files(engine: ServingEngine) -> dict[str, object]:
     """What the last build or update read and did not read; null where it was made by an earlier version."""
     folder = engine.retriever.folder
-    try:
-        summary = json.loads((folder / FILES).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    if any((folder / name).is_symlink() for name in (FILES, SKIPPED)):
+        raise Refusal(422, f"{FILES} or {SKIPPED} of the folder is a link, and is not followed.")
+    if not (folder / FILES).is_file():
         return {"summary": None, "files": [], "more": 0}
+    summary = read_json(folder / FILES, FilesSummary, fix="build again")
     try:
-        _, _, listing = (folder / SKIPPED).read_text(encoding="utf-8").partition("\n\n")
-    except OSError:  # every file was read
+        listing = (folder / SKIPPED).read_text(encoding="utf-8", errors="replace").partition("\n\n")[2]
+    except FileNotFoundError:  # every file was read
         listing = ""
     sources = engine.retriever.current.description.more.get("sources", ())
     lines = [shortest_name(line, sources) for line in listing.splitlines()]
