@@ -102,5 +102,5 @@ def test_a_query_that_is_too_long_is_not_written(retriever, tmp_path):
     path = tmp_path / "queries.jsonl"
     with logging_server(retriever, path) as client:
         long = {"passage": "comet#0", "query": "a" * 5000}
-        assert client.get("/document", params=long).status_code == 422
+        assert client.get("/document", params=long).status_code == 413
     assert path.read_text() == ""

@@ -1,12 +1,14 @@
 """Sentences: right on a hard list in ten scripts, and spans that hold everything exactly once on any text."""
 
 import json
+import random
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from liebig.base.errors import RecipeError
+from liebig.text import sentences
 from liebig.text.sentences import spans, split
 
 HARD = json.loads((Path(__file__).parent / "hard_sentences.json").read_text(encoding="utf-8"))
@@ -66,3 +68,31 @@ def test_long_runs_of_anything_take_linear_time(unit):
     text = unit * 40_000
     covered = sum(end - start for start, end in spans(text))
     assert covered <= len(text)
+
+
+@pytest.mark.parametrize("language", [None, "de"])
+def test_stops_at_the_end_of_a_text_are_looked_at_once(language, monkeypatch):
+    """Without a bound every one of them would look at all behind it, in compiled code that no count of lines sees."""
+    ends = []
+
+    class Pattern:
+        def __init__(self, pattern):
+            self.pattern = pattern
+
+        def finditer(self, text, start, end):
+            ends.append(end)
+            return self.pattern.finditer(text, start, end)
+
+    for name in ("_CASED", "_UNCASED"):
+        monkeypatch.setattr(sentences, name, Pattern(getattr(sentences, name)))
+    assert split("はい。" + "。！." * 1000 + " \n", language) == ["はい。" + "。！." * 1000]
+    assert ends == [3]
+
+
+def test_that_bound_changes_no_sentence(monkeypatch):
+    rng = random.Random(0)
+    texts = ["".join(rng.choices("aA漢1 。！.!?…」)(\n", k=rng.randint(1, 30))) for _ in range(3000)]
+    bounded = [split(text) for text in texts]
+    monkeypatch.setattr(sentences, "_FULL", "")  # the patterns are made, so only the bound is another
+    monkeypatch.setattr(sentences, "_STOPS", "")
+    assert [split(text) for text in texts] == bounded

@@ -426,13 +426,12 @@ def search_routes(engine: ServingEngine) -> APIRouter:
     async def document(
         passage: Annotated[str, Query(description="The id of a passage of the document.")],
         query: Annotated[
-            str,
-            Query(
-                max_length=engine.limits.query,
-                description="The query it was opened for, which --log writes down.",
-            ),
+            str, Query(description="The query it was opened for, which --log writes down.")
         ] = "",
     ) -> Response:
+        if query.strip():
+            check_query(query, engine.limits)
+
         def view() -> dict[str, Any]:
             marked = passage_of(engine, passage)
             whole = engine.retriever.document(marked.doc) if marked.doc else None

@@ -197,7 +197,9 @@ def spans(text: str, language: str | None = None) -> list[Span]:
     sentences: list[Span] = []
     start, last = len(text) - len(text.lstrip()), len(text.rstrip())
     bracketed = "(" in text
-    for match in candidates.finditer(text, 0, last):
+    # Of stops at the very end the first is enough: none of them has a boundary, and each would look at all behind it.
+    bound = min(last, len(text[:last].rstrip(_STOPS + _FULL)) + 1)
+    for match in candidates.finditer(text, 0, bound):
         at, after = match.span()
         before = text[at - 3 : at]
         if text[at] == "." and before.isalpha() and before not in endings and "A" <= text[after] <= "Z":
