@@ -2,7 +2,8 @@
 
 python -m tests.faults.torture damage crafted kills --out runs/torture --cases 1000
 
-Counts are kept in `--out`, so a run that was stopped goes on where it was; another `--seed` begins anew.
+Counts are kept in `--out`, so a run that was stopped goes on where it was; another `--seed` begins anew. The sizes here
+are those of one quiet evening; `docs/reliability.md` has what larger ones found. A part that breaks does not end the others.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,20 +68,20 @@ def main() -> int:
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--out", type=Path, default=Path("runs/torture"), help="where counts are kept")
-    parser.add_argument("--cases", type=int, default=2000, help="damaged files")
-    parser.add_argument("--crafted", type=int, default=2000, help="files changed with their manifest")
-    parser.add_argument("--together", type=int, default=10, help="rounds of commands that run at once")
+    parser.add_argument("--cases", type=int, default=500, help="damaged files")
+    parser.add_argument("--crafted", type=int, default=500, help="files changed with their manifest")
+    parser.add_argument("--together", type=int, default=5, help="rounds of commands that run at once")
     parser.add_argument(
-        "--sizes", type=int, default=7, help="sizes of a disk that is too small, for every stage"
+        "--sizes", type=int, default=3, help="sizes of a disk that is too small, for every stage"
     )
     parser.add_argument("--documents", type=int, default=100_000, help="with one and the same text")
     parser.add_argument("--megabytes", type=int, default=200, help="of one line")
-    parser.add_argument("--kills", type=int, default=200, help="SIGKILLs over all stages, builds and updates")
-    parser.add_argument("--disks", type=int, default=50, help="builds that run out of disk")
-    parser.add_argument("--inputs", type=int, default=1_000_000, help="fuzzed inputs over all readers")
-    parser.add_argument("--requests", type=int, default=100_000, help="to a server, most of them malformed")
+    parser.add_argument("--kills", type=int, default=60, help="SIGKILLs over all stages, builds and updates")
+    parser.add_argument("--disks", type=int, default=10, help="builds that run out of disk")
+    parser.add_argument("--inputs", type=int, default=50_000, help="fuzzed inputs over all readers")
+    parser.add_argument("--requests", type=int, default=10_000, help="to a server, most of them malformed")
     parser.add_argument(
-        "--minutes", type=float, default=10, help="of mixed traffic with slow clients and reloads"
+        "--minutes", type=float, default=3, help="of mixed traffic with slow clients and reloads"
     )
     parser.add_argument("--rounds", type=int, default=3, help="of expensive requests at once")
     parser.add_argument("--seed", type=int, default=0)
@@ -91,7 +93,11 @@ def main() -> int:
     out.mkdir(parents=True, exist_ok=True)
     tallies = {part: Tally(out / f"{part}.json", given.seed) for part in PARTS}
     for part in given.parts or PARTS:
-        _run(part)(tallies[part], out, given)
+        try:
+            _run(part)(tallies[part], out, given)
+        except Exception as error:  # the other parts have something to say too
+            tallies[part].save([f"{part} broke: {type(error).__name__}: {error}"])
+            traceback.print_exc()
     print("| part | counts | wrong |\n| --- | --- | --- |")
     for part, tally in tallies.items():
         counts = ", ".join(

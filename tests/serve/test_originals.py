@@ -1,6 +1,7 @@
 """Original files: only those of indexed documents, never by a path of the request, and nothing in them runs."""
 
 import json
+import shutil
 from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
 
@@ -105,6 +106,27 @@ def test_a_retriever_of_somebody_else_opens_no_folder_of_the_reader(top, serving
     assert original(originals=[tmp_path]) is None
     own_sources.note([str(top / "source")])
     assert original() is not None
+
+
+@pytest.mark.parametrize("source", ["/a\0b", "loop", "/" + "x" * 5000, "/../..//", ""])
+def test_sources_that_are_no_paths_open_nothing(top, serving, tmp_path, source):
+    (tmp_path / "loop").symlink_to("loop")
+    source = str(tmp_path / source) if source == "loop" else source
+    shutil.copytree(top / "out", tmp_path / "out", symlinks=True)
+    described = retriever_folder.read(tmp_path / "out")
+    retriever_folder.write(tmp_path / "out", replace(described, more={"sources": [source]}))
+    with serving(Retriever.from_folder(tmp_path / "out"), originals=[]) as address:
+        answer = httpx.get(f"{address}/document", params={"passage": "note.md#0"})
+    assert (answer.status_code, answer.json()["original"]) == (200, None)
+
+
+def test_a_loop_of_links_is_no_file(top, opened):
+    loop = top / "source" / "gone.md"
+    loop.symlink_to("gone.md")
+    try:
+        assert opened("gone.md") is None
+    finally:
+        loop.unlink()
 
 
 def test_what_a_build_was_given_is_opened_and_what_a_folder_names_is_not(top, tmp_path, monkeypatch):

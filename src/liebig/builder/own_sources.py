@@ -34,8 +34,8 @@ def note(sources: Iterable[str]) -> str:
 
 def is_noted(source: str) -> bool:
     """Whether the user has indexed this on this machine."""
-    return _place(source).is_file()
+    return "\0" not in source and _place(source).is_file()
 
 
 def _place(source: str) -> Path:
-    return state_folder() / "sources" / sha256(os.fsencode(Path(source).resolve())).hexdigest()
+    return state_folder() / "sources" / sha256(os.fsencode(os.path.realpath(source))).hexdigest()

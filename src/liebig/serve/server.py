@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from liebig.base.errors import LiebigError, RecipeError
-from liebig.base.progress import counted
+from liebig.base.progress import counted, visible
 from liebig.serve.middleware import Limits, is_loopback
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _engine(
     engine = ServingEngine(retriever, limits, workers=workers, llm=llm, originals=originals)
     if closed := engine.originals.closed:
         say(
-            f"Original files are not opened: this user has not indexed {', '.join(closed)} on this machine. "
+            f"Original files are not opened: this user has not indexed {', '.join(map(visible, closed))} on this machine. "
             "To open them, add --originals with their folder."
         )
     return engine

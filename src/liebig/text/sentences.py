@@ -150,7 +150,10 @@ def _candidates(following: str) -> re.Pattern[str]:
     """One set in front, so that the search skips all else quickly; then what the character was."""
     after = rf"[{_CLOSERS}]*+(?:\[[\w ,–-]{{1,12}}\])*+()"
     stop = rf"(?<=[{_STOPS}])(?<![{_STOPS}][{_STOPS}])[{_STOPS}]*+{after}\s++(?={following})"
-    spaceless = rf"(?<=[{_FULL}])[{_FULL}{_STOPS}]*+{after}\s*+(?=\S)"
+    # Only from the first of a run: at the end of a text each of them would look at all behind it.
+    any_stop = f"[{_FULL}{_STOPS}]"
+    run = rf"(?<!{any_stop}{any_stop})(?:(?<=[{_FULL}])|(?<=[{_STOPS}])[{_STOPS}]*+[{_FULL}]){any_stop}*+"
+    spaceless = rf"{run}{after}\s*+(?=\S)"
     mixed = rf"(?<=[{_HAN_OR_KANA}][!?])[!?]*+{after}(?=[{_HAN_OR_KANA}])"
     line = rf"(?<=[{_LINES}])()\s*+(?=\S)"
     return re.compile(rf"[{_STOPS}{_FULL}{_LINES}](?:{stop}|{spaceless}|{mixed}|{line})")
@@ -197,9 +200,7 @@ def spans(text: str, language: str | None = None) -> list[Span]:
     sentences: list[Span] = []
     start, last = len(text) - len(text.lstrip()), len(text.rstrip())
     bracketed = "(" in text
-    # Of stops at the very end the first is enough: none of them has a boundary, and each would look at all behind it.
-    bound = min(last, len(text[:last].rstrip(_STOPS + _FULL)) + 1)
-    for match in candidates.finditer(text, 0, bound):
+    for match in candidates.finditer(text, 0, last):
         at, after = match.span()
         before = text[at - 3 : at]
         if text[at] == "." and before.isalpha() and before not in endings and "A" <= text[after] <= "Z":
