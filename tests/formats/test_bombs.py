@@ -17,6 +17,7 @@ from liebig.formats.items import Options
 from liebig.formats.ledger import Ledger
 from tests.formats.test_docx_epub import docx, paragraph
 from tests.formats.test_texts import pdf
+from tests.worlds import mixed_folder
 
 GROWS = "more than 1 MiB and 250 times its size"
 ZEROS = b"0" * (3 << 20)
@@ -180,3 +181,65 @@ def test_a_pdf_of_very_many_pages_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(pdf_reader, "LARGEST", 2)
     with pytest.raises(DataError, match="of text"):
         [item for match in detect(path) for item in match.items(Options())]
+
+
+def test_the_files_of_archives_in_an_archive_are_counted_together(tmp_path, monkeypatch):
+    inner = zipped({f"{n}.md": b"# A" for n in range(60)})
+    path = put(tmp_path / "x.zip", zipped({**{f"{n}.zip": inner for n in range(5)}, "a.md": b"# A"}))
+    opened, zip_file = [], zipfile.ZipFile
+    monkeypatch.setattr(zipfile, "ZipFile", lambda *given: opened.append(1) or zip_file(*given))
+    ledger = Ledger(strict=False)
+    for match in detect(path, None, ledger):
+        list(match.items(Options(ledger=ledger)))
+    assert len(ledger.read) == 61
+    assert sum("more than 100 files with those" in str(error) for error in ledger.errors) == 4
+    assert len(opened) < 5, "the tables of the last are not read"
+
+
+def test_a_member_in_very_many_folders_is_listed_and_not_read(tmp_path):
+    names = {f"{'a/' * 64}deep.md": b"# A", f"{'a/' * 65}deeper.md": b"# A", "b.md": b"# B"}
+    ledger = Ledger(strict=False)
+    for match in detect(put(tmp_path / "x.zip", zipped(names)), None, ledger):
+        list(match.items(Options(ledger=ledger)))
+    assert len(ledger.read) == 2
+    (error,) = ledger.errors
+    assert "the path is too long" in str(error)
+
+
+def workbook(rows, **parts):
+    """A workbook of one sheet, whose XML is given; `parts` take the place of what openpyxl writes."""
+    buffer = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(mixed_folder.xlsx({"a": [["a", "b"]]}))) as made,
+        zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as changed,
+    ):
+        for name in made.namelist():
+            text = made.read(name)
+            if name == "xl/worksheets/sheet1.xml":
+                text = (
+                    text[: text.index(b"<sheetData>")] + f"<sheetData>{rows}</sheetData></worksheet>".encode()
+                )
+            elif name == "xl/styles.xml" and "styles" in parts:
+                text = parts["styles"].encode()
+            changed.writestr(name, text)
+    return buffer.getvalue()
+
+
+BOMBS = {
+    "a row far below": ('<row r="1000000000000"><c r="A1" t="n"><v>1</v></c></row>', {}, "cells"),
+    "cells far to the right": ('<row><c r="ZZZ1" t="n"><v>1</v></c></row>' * 2000, {}, "cells"),
+    "a long number format": ("", {"styles": f"<numFmt formatCode='{'[' * 3000}'/>"}, "number format"),
+    "a text that is not there": ('<row r="1"><c r="A1" t="s"><v>99</v></c></row>', {}, "index"),
+    "a number of many digits": (f'<row r="1"><c r="A1" t="n"><v>{"9" * 5000}</v></c></row>', {}, "digits"),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_small_workbook_that_costs_much_is_refused(tmp_path, name):
+    rows, parts, said = BOMBS[name]
+    with pytest.raises(DataError, match=said):
+        [
+            item
+            for match in detect(put(tmp_path / "a.xlsx", workbook(rows, **parts)))
+            for item in match.items(Options())
+        ]

@@ -70,11 +70,10 @@ def test_long_runs_of_anything_take_linear_time(unit):
     assert covered <= len(text)
 
 
-@pytest.mark.parametrize("tail", ["", "”", "[a]", " \n"])
-@pytest.mark.parametrize("candidates", [sentences._CASED, sentences._UNCASED])
-def test_only_the_first_stop_of_a_run_looks_at_the_rest(candidates, tail):
+@pytest.mark.parametrize("tail", ["", "”", "[a]"])
+def test_only_the_first_stop_of_a_run_looks_at_the_rest(tail):
     """At the end of a text, where no boundary follows, each would: in compiled code that no count of lines sees."""
     run = "。！." * 10 + tail
-    tried = [at for at in range(30) if candidates.match("は" + run + "x", 1 + at)]
-    assert tried == [0]
+    for candidates in (sentences._CASED, sentences._UNCASED):
+        assert [at for at in range(30) if candidates.match("は" + run + "x", 1 + at)] == [0]
     assert split("はい。" + run) == [("はい。" + run).strip()]

@@ -227,6 +227,7 @@ DAMAGE = (
 )
 CONTROLS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029\ufeff]")
 LONGEST = 4096  # bytes of a member's path, as of a path on disk
+DEEPEST = 64  # folders of such a path: the names below are copied for each
 
 
 class Stored(NamedTuple):
@@ -669,7 +670,7 @@ def _unwrap(source: InputSource, pairs: Iterable[tuple[str, Member]]) -> InputSo
     """One file stands for itself; one folder for its contents. Of members of one name the last one counts."""
     pairs = list(pairs)
     kept, flaws = _with_nested(source, _inside(source, dict(pairs)))
-    long = [name for name in kept if len(name) > LONGEST]
+    long = [name for name in kept if len(name) > LONGEST or name.count("/") > DEEPEST]
     kept = {name: member for name, member in kept.items() if name not in long}
     if not kept:
         raise DataError("the archive is empty", file=source.label)
@@ -682,7 +683,7 @@ def _unwrap(source: InputSource, pairs: Iterable[tuple[str, Member]]) -> InputSo
     repeated = [(name, n) for name, n in Counter(name for name, _ in pairs).items() if n > 1 and name in kept]
     tree.flaws = (
         *flaws,
-        *(_member_flaw(source, f"{name[:80]}…", "the name is too long") for name in long),
+        *(_member_flaw(source, f"{name[:80]}…", "the path is too long") for name in long),
         *(_member_flaw(source, f"{name} (not the last)", f"the archive has {n} members of this name; only the last "
           "one is read")
           for name, n in repeated),
@@ -709,6 +710,7 @@ def _with_nested(source: InputSource, members: Members) -> tuple[Members, list[D
     expanded, flaws = Members(), list[DataError]()
     stored = source.stored()
     packed, total = stored.size if stored else 0, sum(member.stored.size for member in members.values())
+    seen = len(members)
     for name, member in members.items():
         nested = OpenedSource(PurePosixPath(name).name, f"{source.label}!{name}", member.open)
         try:
@@ -716,7 +718,13 @@ def _with_nested(source: InputSource, members: Members) -> tuple[Members, list[D
             if pairs is None:
                 expanded[name] = member
                 continue
-            inner = _below_one_folder(_inside(nested, dict(pairs)))
+            # What was refused counts too: the tables of many archives in one take long to read.
+            listed = list(pairs) if seen <= MEMBERS else []
+            seen += len(listed)
+            if seen > MEMBERS:
+                what = f"the archive that it lies in has more than {MEMBERS:,} files with those of archives"
+                raise DataError(what, file=nested.label, fix="unpack it and name the folder")
+            inner = _below_one_folder(_inside(nested, dict(listed)))
             grown = total + sum(part.stored.size for part in inner.values())
             check_growth(grown, packed, nested.label)
         except DataError as error:

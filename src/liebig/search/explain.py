@@ -36,7 +36,10 @@ MARKUP = [
     (re.compile(r"(?:```|~~~)(?:\w+(?: title=\"[^\"\n]*\")?)?[ \t]*\n?"), ""),
     (re.compile(r"^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?)", re.M), ""),
     (re.compile(r"!?\[([^\[\]\n]*)\]\([^()\s]*(?:[ \t]+\"[^\"\n]*\")?\)"), r"\1"),
-    (re.compile(r":[a-z][a-z:]{0,40}:(?=`[^`\s])"), ""),  # without a bound, it would look at ":a:a:a" again and again
+    (
+        re.compile(r":[a-z][a-z:]{0,40}:(?=`[^`\s])"),
+        "",
+    ),  # without a bound, it would look at ":a:a:a" again and again
     (re.compile(r"(`{1,2})([^`\s](?:[^`\n]*[^`\s])?)\1"), r"\2"),
     (re.compile(r"(?<![\w*])(\*{1,3})(?![\s*])([^*\n]+?)(?<![\s*])\1(?![\w*])"), r"\2"),
     # Half of a pair whose other half is in the next passage.

@@ -76,7 +76,11 @@ class Originals:
                 path = path.resolve(strict=True)
                 if path.is_relative_to(root.resolve()) and path.is_file():
                     return path
-            except (OSError, ValueError, RuntimeError):  # not there, a name that no file can have, a loop of links
+            except (
+                OSError,
+                ValueError,
+                RuntimeError,
+            ):  # not there, a name that no file can have, a loop of links
                 continue
         return None
 
