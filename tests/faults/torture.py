@@ -3,7 +3,8 @@
 python -m tests.faults.torture damage crafted kills --out runs/torture --cases 1000
 
 Counts are kept in `--out`, so a run that was stopped goes on where it was; another `--seed` begins anew. The sizes here
-are those of one quiet evening; `docs/reliability.md` has what larger ones found. A part that breaks does not end the others.
+are those of one quiet evening; `docs/reliability.md` has what larger ones found. A part that breaks does not end the
+others.
 """
 
 from __future__ import annotations

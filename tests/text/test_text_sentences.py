@@ -1,7 +1,6 @@
 """Sentences: right on a hard list in ten scripts, and spans that hold everything exactly once on any text."""
 
 import json
-import random
 from pathlib import Path
 
 import pytest

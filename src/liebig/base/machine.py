@@ -61,6 +61,12 @@ def config_folder() -> Path:
     return (Path(told) if os.path.isabs(told) else Path("~/.config").expanduser()) / "liebig"
 
 
+def state_folder() -> Path:
+    """Where notes about this user's work are kept: LIEBIG_STATE, or `liebig` in the user's folder for state."""
+    told = os.environ.get("LIEBIG_STATE")
+    return Path(told or Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state") / "liebig").expanduser()
+
+
 def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -12,11 +12,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
-
-def state_folder() -> Path:
-    """Where notes about this user's work are kept: LIEBIG_STATE, or `liebig` in the user's folder for state."""
-    told = os.environ.get("LIEBIG_STATE")
-    return Path(told or Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state") / "liebig").expanduser()
+from liebig.base.machine import state_folder
 
 
 def note(sources: Iterable[str]) -> str:

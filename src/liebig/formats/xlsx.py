@@ -1,7 +1,7 @@
 """Excel workbooks (.xlsx, .xlsm): every row of every sheet is a document. Formulas give the values last computed.
 
-openpyxl reads them, row by row. Cost: the shared strings of the workbook in memory, at most LARGEST bytes unpacked. A file
-need not hold the empty rows and cells before those it has, so all together are held to CELLS.
+openpyxl reads them, row by row. Cost: the shared strings of the workbook in memory, at most LARGEST bytes unpacked. A
+file need not hold the empty rows and cells before those it has, so all together are held to CELLS.
 """
 
 from __future__ import annotations

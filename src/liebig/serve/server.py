@@ -128,7 +128,7 @@ def _engine(
     engine = ServingEngine(retriever, limits, workers=workers, llm=llm, originals=originals)
     if closed := engine.originals.closed:
         say(
-            f"Original files are not opened: this user has not indexed {', '.join(map(visible, closed))} on this machine. "
+            f"Original files are not opened: {', '.join(map(visible, closed))} was not indexed by this user here. "
             "To open them, add --originals with their folder."
         )
     return engine
