@@ -115,30 +115,32 @@ class Lexical(System):
 class DenseSystem(System):
     """A vector index, and what makes vectors of its queries: a `QueryEncoder`, or `StoredVectors`.
 
-    With `passing` only the vectors of those numbers are searched, or those that a mask names.
+    With `numbers` or a `mask` only those vectors are searched.
     """
 
     def __init__(
         self,
         index: Index,
         vectors: QueryVectors,
-        passing: NDArray[np.int64] | NDArray[np.bool_] | None = None,
+        numbers: NDArray[np.int64] | None = None,
         name: str = "dense",
         id_of: IdOf | None = None,
+        mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        self.name, self.index, self._vectors, self._passing = name, index, vectors, passing
+        self.name, self.index, self._vectors = name, index, vectors
+        self._numbers, self._mask = numbers, mask
         self._id = id_of or cached_ids(index)
 
     def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
-        vectors, passing = self._vectors(queries), self._passing
-        if passing is None:
+        vectors, numbers = self._vectors(queries), self._numbers
+        if self._mask is not None:
+            ranked = self.index.search_masked(vectors, within(k, self.index), self._mask)
+        elif numbers is None:
             ranked = self.index.search(vectors, within(k, self.index))
-        elif passing.dtype == bool:
-            ranked = self.index.search_masked(vectors, within(k, self.index), passing)
         else:
             shards = self.index.stored()
             assert shards is not None, "`among` looked"
-            ranked = exact_cpu.search_numbers(vectors, shards, max(1, min(k, len(passing))), passing)
+            ranked = exact_cpu.search_numbers(vectors, shards, max(1, min(k, len(numbers))), numbers)
         return named(ranked, self._id)
 
     def among(self, passing: Passing, thorough: bool = False) -> System | None:
@@ -151,8 +153,9 @@ class DenseSystem(System):
         most = min(GATHERED, len(mask) // SHARE) if self.index.exhaustive else GATHERED
         if count > most and not (thorough or self.index.exhaustive):
             return None
-        chosen = mask if count > most else np.flatnonzero(mask)
-        return DenseSystem(self.index, self._vectors, chosen, self.name, self._id)
+        if count > most:
+            return DenseSystem(self.index, self._vectors, None, self.name, self._id, mask)
+        return DenseSystem(self.index, self._vectors, np.flatnonzero(mask), self.name, self._id)
 
 
 class QueryEncoder:
