@@ -59,22 +59,32 @@ def texts(count: int) -> Iterator[str]:
 def make(folder: Path, count: int) -> None:
     """A retriever's folder."""
     from liebig import encoders
-    from liebig.base.pipeline import run_stage
+    from liebig.base.config import Config
+    from liebig.base.pipeline import Stage, run_stage
+    from liebig.base.workspace import Folder
     from liebig.indexes.exact import ExactIndex
     from liebig.search.retriever_folder import RetrieverDescription, write
     from liebig.stages.bm25 import STAGE, BM25Config
     from liebig.vectors import Shard
 
+    class DrawnConfig(Config):
+        """Vectors that no model made."""
+
+        count: int
+
+    def draw(config: DrawnConfig, out: Folder) -> None:
+        shards, number = [], 0
+        for x in drawn(config.count, WIDTH):
+            ids = [f"d{i // EACH}-{i % EACH}" for i in range(number, number + len(x))]
+            shards.append(Shard.in_memory(ids, x, "fp16"))
+            number += len(x)
+        about = {"model": str(encoders.folder()), "unit": True}
+        ExactIndex("fp16", WIDTH, shards, about).save(out.path)
+
     if not (folder / "bm25").is_dir():
         write_collection(folder / "collection", count)
         run_stage(STAGE, BM25Config(collection=folder / "collection"), folder / "bm25")
-    shards, number = [], 0
-    for x in drawn(count, WIDTH):
-        ids = [f"d{i // EACH}-{i % EACH}" for i in range(number, number + len(x))]
-        shards.append(Shard.in_memory(ids, x, "fp16"))
-        number += len(x)
-    about = {"model": str(encoders.folder()), "unit": True}
-    ExactIndex("fp16", WIDTH, shards, about).save(folder / "index")
+    run_stage(Stage("drawn", DrawnConfig, draw), DrawnConfig(count=count), folder / "index")
     (folder / "model").symlink_to(encoders.folder())
     write(folder, RetrieverDescription(1, "hybrid", "collection", "bm25", "index", "model", norm="spread"))
 
@@ -122,7 +132,7 @@ def measure(folder: Path) -> None:
     retriever.search(questions[0], 10, filters={"rare": "yes"})
     print(f"the first filter reads all metadata: {time.process_time() - began:.1f} CPU-s", flush=True)
     half = -(-len(retriever) // EACH) // 2
-    cases: dict[str, Any] = {f"{share:.2%} pass": {f"p{share}": "yes"} for share in PASS}
+    cases: dict[str, dict[str, Any]] = {f"{share:.2%} pass": {f"p{share}": "yes"} for share in PASS}
     cases |= {f"{RARE} documents pass": {"rare": "yes"}, "none passes": {"folder": "no"}}
     cases |= {"range, half pass": {"size": {"lt": half}}, "range, 100 pass": {"size": {"lt": 100}}}
     print(f"{'CPU-ms':28}" + "".join(f"{name:>10}" for name in systems), flush=True)
