@@ -154,15 +154,15 @@ def test_a_passage_opens_the_page_it_stands_on(tmp_path, small_model):
 
 
 def test_a_folder_that_is_not_a_retriever_is_refused(tmp_path):
-    done = CliRunner().invoke(make_app(), ["mcp", str(tmp_path)])
+    done = CliRunner().invoke(make_app(), ["mcp", str(folder)])
     assert (done.exit_code, done.stdout) == (2, "")
     assert "it has no retriever.json" in done.stderr
 
 
-def test_a_missing_package_is_one_sentence(tmp_path, monkeypatch):
+def test_a_missing_package_is_one_sentence(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "mcp_types", None)
     monkeypatch.delitem(sys.modules, "liebig.integrations.mcp")
-    done = CliRunner().invoke(make_app(), ["mcp", str(tmp_path)])
+    done = CliRunner().invoke(make_app(), ["mcp", str(folder)])
     assert done.exit_code == 2
     said = (
         f"an MCP server needs the package mcp, which is not installed. To fix it: {install_command('mcp')}."
