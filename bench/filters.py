@@ -25,7 +25,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from bench.latency import drawn
+from latency import drawn
 
 EACH, WORDS, VOCABULARY, QUESTIONS, WIDTH = 4, 24, 50_000, 20, 384
 PASS = (1.0, 0.5, 0.1, 0.01, 0.001, 0.0001)  # shares of the documents
