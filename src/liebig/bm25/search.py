@@ -200,7 +200,7 @@ class BM25Settings:
     body_weight: Nonnegative = 1.0
     k1: Nonnegative = 0.9
     b: Annotated[float, Field(ge=0, le=1)] = 0.4
-    fold: bool = False  # indexes of old were made with accents
+    fold: bool = False  # as in bm25s; `liebig bm25` and builds fold
     languages: tuple[
         Annotated[str, AfterValidator(known_language)], ...
     ] = ()  # of the passages, if language is AUTO

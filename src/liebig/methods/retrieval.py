@@ -1,9 +1,9 @@
 """What contrastive training, distillation and learning to rank share: a retriever, its batches and its data.
 
 A retriever has a query tower and a passage tower, or one for both. `represent` encodes queries and passages, in one row
-where they share a tower; `contrast` hands all vectors and the batch's marks to the losses, each with a weight, at each
-of the Matryoshka widths. Cost: the encoder on both sides, one more pass without gradient when a batch is cut into
-chunks, and the loss's three matrix products.
+where they share a tower; `contrast` hands all vectors and the batch's marks to the losses, each with a weight. Cost:
+the encoder on both sides, one more pass without gradient when a batch is cut into chunks, and the loss's three matrix
+products.
 
 A batch holds queries with the passages they meet this epoch. Which ones is decided for the whole batch from numbers
 alone; tokens are copied for this process's share. Marks (targets, false negatives, own group, teacher's scores) name
