@@ -114,9 +114,6 @@ JUDGED, TREC_JUDGED = (
     some(st.builds(Judgement, ids, ids, grades)),
     some(st.builds(Judgement, words, words, grades)),
 )
-TRIPLES = some(st.builds(Tuple, one_line, one_line, one_line.map(lambda text: (text,)))).filter(
-    lambda found: all((t.anchor + t.positive + t.negatives[0]).strip() for t in found)
-)
 ID_GROUPS = st.lists(
     st.builds(
         lambda q, p, n: Group(q.strip() or "q", (p.strip() or "p",), tuple(x.strip() or "n" for x in n)),
@@ -142,7 +139,6 @@ CASES = {
     "msmarco-passages": ("collection.tsv", passages(one_line, titles=st.just("")), msmarco.passage_lines),
     "msmarco-titled": ("corpus.tsv", passages(one_line), msmarco.titled_lines),
     "msmarco-documents": ("msmarco-docs.tsv", MARCO_DOCUMENTS, msmarco.document_lines),
-    "msmarco-triples": ("triples.tsv", TRIPLES, msmarco.text_triple_lines),
     "msmarco-id-triples": ("qidpidtriples.tsv", ID_GROUPS, msmarco.id_triple_lines),
     "msmarco-hard-negatives": ("n.jsonl", NUMBERED, msmarco.hard_negative_lines),
     "msmarco-hard-negatives ": ("n.jsonl", SCORED, msmarco.hard_negative_lines),

@@ -54,7 +54,6 @@ BUILT_IN = {
     "table": "liebig.formats.any_table:TABLE",
     "msmarco-documents": "liebig.formats.msmarco:DOCUMENTS",
     "msmarco-titled": "liebig.formats.msmarco:TITLED",
-    "msmarco-triples": "liebig.formats.msmarco:TRIPLES",
     "msmarco-queries": "liebig.formats.msmarco:QUERIES",
     "msmarco-passages": "liebig.formats.msmarco:PASSAGES",
     "texts": "liebig.formats.folder_of_texts:TEXTS",

@@ -1,7 +1,7 @@
 """MS MARCO: passages, documents, RocketQA's titled passages, queries, qrels, runs, triples, mined negatives.
 
 collection.tsv: `pid text`; msmarco-docs.tsv: `docid url title body`; titled: `pid title text`, or RocketQA's
-para.txt with para.title.txt; triples: `qid pid pid` or three texts; msmarco-hard-negatives.jsonl of
+para.txt with para.title.txt; triples: `qid pid pid`; msmarco-hard-negatives.jsonl of
 sentence-transformers: {"qid", "pos", "neg": {system: [pid or {"pid", "ce-score"}]}}. Tabs between, quotes literal.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from liebig.base.errors import DataError
-from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, Section, Tuple
+from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, Section
 from liebig.formats.base import Export, Format, RunExport, RunFile
 from liebig.formats.inputs import InputSource
 from liebig.formats.items import (
@@ -278,32 +278,6 @@ def write_id_triples(export: Export) -> None:
         export.lines(f"qidpidtriples.{split}.tsv", id_triple_lines(export.groups(split)))
 
 
-def is_text_triples(preview: Preview) -> bool:
-    """Three tab-separated columns of texts."""
-    table = preview.tabs
-    return bool(table) and len(table[0]) == 3
-
-
-def read_text_triples(source: InputSource, options: Options) -> Iterator[Item]:
-    """Tuples of `query <tab> positive <tab> negative` texts."""
-    split = options.split_of(source, "train")
-    for where, (query, positive, negative) in tab_fields(source, 3, "query, positive, negative"):
-        yield Item(Tuple(query, positive, (negative,)), where, split)
-
-
-def text_triple_lines(tuples: Iterable[Tuple]) -> Iterator[str]:
-    """One line for each negative of a tuple."""
-    for record in tuples:
-        for negative in record.negatives:
-            yield tab_line(record.anchor, record.positive, negative)
-
-
-def write_text_triples(export: Export) -> None:
-    """triples.SPLIT.tsv, from tuples, or from groups or judgements with their texts."""
-    for split in export.tuple_splits():
-        export.lines(f"triples.{split}.tsv", text_triple_lines(export.tuples(split)))
-
-
 def is_hard_negatives(preview: Preview) -> bool:
     """Rows with qid, pos and neg."""
     return preview.has("qid", "pos", "neg")
@@ -439,16 +413,6 @@ ID_TRIPLES = Format(
     read=read_id_triples,
     write=write_id_triples,
     sample={"qidpidtriples.train.full.2.tsv": "1\t20\t300\n1\t20\t301\n2\t5\t6\n"},
-)
-TRIPLES = Format(
-    name="msmarco-triples",
-    about="MS MARCO triples of texts",
-    fields="query, positive, negative (texts) with tabs",
-    yields=("tuples",),
-    rule=is_text_triples,
-    read=read_text_triples,
-    write=write_text_triples,
-    sample={"triples.train.small.tsv": "is a little caffeine ok\tWe do not know\tIt is generally safe\n"},
 )
 HARD_NEGATIVES = Format(
     name="msmarco-hard-negatives",
