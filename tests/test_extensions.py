@@ -61,6 +61,8 @@ def test_a_package_adds_a_format_a_command_two_objectives_and_an_index(site, sma
     home = tmp_path / "home"
     home.mkdir()
     (home / "mine.diary").write_text(DIARY)
+    (home / "questions").mkdir()
+    (home / "questions" / "queries.jsonl").write_text('{"id": "q", "text": "barley in row 49"}\n')
     start = f"model.kind=folder model.path={small_model} max_length=32 loop.steps=2 loop.batch=4"
     start += " evaluation.share=0.3 stores='[{path=\"store\"}]'"
     results = liebig(
@@ -75,7 +77,7 @@ def test_a_package_adds_a_format_a_command_two_objectives_and_an_index(site, sma
         f"passages collection --tokenizer {small_model} --out passages",
         "encode passages --model model/model --out vectors",
         "index vectors=vectors index.kind=array --out index",
-        "search index 'barley in row 49' --texts passages",
+        "retrieve questions dense=index k=3 --out found",
     )
     assert [output for code, output in results if code != 0] == []
     assert "Count the documents of a collection." in results[0][1]
@@ -84,7 +86,7 @@ def test_a_package_adds_a_format_a_command_two_objectives_and_an_index(site, sma
     assert set(evaluation(home / "masked")) == {"masked", "masked_accuracy"}
     assert set(evaluation(home / "model")) == {"contrast", "gap"}
     assert json.loads((home / "index" / "index.json").read_text())["kind"] == "array"
-    assert "1840-03-" in results[-1][1]
+    assert "1840-03-" in (home / "found" / "dense.trec").read_text()
 
 
 def evaluation(folder: Path) -> dict[str, float]:
