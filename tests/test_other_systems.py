@@ -16,6 +16,7 @@ import pytest
 from tests.worlds.docs_pages import ROOT
 
 SYSTEMS = ("win32", "darwin")
+pytestmark = pytest.mark.timeout(900)  # up to seven processes, one after the other
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 import liebig
