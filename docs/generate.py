@@ -48,7 +48,7 @@ stand before or behind the command's name. [`--json`](json.md) prints results fo
 
 def cli_page() -> str:
     """The help of every command, as plain text in code blocks."""
-    root = typer.main.get_command(make_app(markup=None))
+    root = typer.main.get_command(make_app())
     return HEAD + "".join(_pages("liebig", root))
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from types import NoneType
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
@@ -182,7 +182,6 @@ class LazyGroup(PlainHelp, TyperGroup):
     """
 
     prefix = ""
-    markup: Literal["markdown"] | None = "markdown"
     static = False
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -198,9 +197,9 @@ class LazyGroup(PlainHelp, TyperGroup):
             if self.static:
                 return TyperCommand(cmd_name, help=command.help, rich_help_panel=command.panel)
             with reported():
-                return _loaded(command, self.markup)
+                return _loaded(command)
         first = next((c for c in commands().values() if c.name.startswith(name + " ")), None)
-        return None if first is None else _group(name, self.markup, first.panel)
+        return None if first is None else _group(name, first.panel)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         names = self.list_commands(ctx)
@@ -223,43 +222,50 @@ class LazyGroup(PlainHelp, TyperGroup):
         with self._from_the_table():
             super().format_help(ctx, formatter)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The commands under the names of their panels, each with the whole of its line."""
+        named = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        for panel in dict.fromkeys(command.rich_help_panel or "Commands" for _, command in named):
+            with formatter.section(panel):
+                here = [(n, c.help or "") for n, c in named if (c.rich_help_panel or "Commands") == panel]
+                formatter.write_dl(here)
+
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         with self._from_the_table():
             return super().shell_complete(ctx, incomplete)
 
 
-def make_app(markup: Literal["markdown"] | None = "markdown") -> typer.Typer:
-    """The whole command line; without markup its help is plain text, as in docs/cli.md."""
+def make_app() -> typer.Typer:
+    """The whole command line. Its help is plain text: rich would take longer to import than all the rest."""
     app = typer.Typer(
         name="liebig",
-        cls=_below("", markup),
+        cls=_below(""),
         help="Turn a text corpus into a retriever.",
         invoke_without_command=True,
-        rich_markup_mode=markup,
+        rich_markup_mode=None,
         pretty_exceptions_enable=False,
+        context_settings={"max_content_width": 100},
     )
     app.callback()(_options)
     return app
 
 
-def _below(prefix: str, markup: Literal["markdown"] | None) -> type[LazyGroup]:
-    return type("Commands", (LazyGroup,), {"prefix": prefix, "markup": markup})
+def _below(prefix: str) -> type[LazyGroup]:
+    return type("Commands", (LazyGroup,), {"prefix": prefix})
 
 
-def _group(name: str, markup: Literal["markdown"] | None, panel: str) -> Any:
+def _group(name: str, panel: str) -> Any:
     """A word before commands, such as `queries`."""
-    app = typer.Typer(
-        name=name, cls=_below(f"{name} ", markup), no_args_is_help=True, rich_markup_mode=markup
-    )
+    app = typer.Typer(name=name, cls=_below(f"{name} "), no_args_is_help=True, rich_markup_mode=None)
     app.callback(help=GROUPS.get(name, ""))(lambda: None)
     group = typer.main.get_group(app)
     group.rich_help_panel = panel
     return group
 
 
-def _loaded(command: Command, markup: Literal["markdown"] | None) -> Any:
+def _loaded(command: Command) -> Any:
     """The command of a module: of its `STAGE`, which is loaded when it runs, or of its function `command`."""
-    app = typer.Typer(rich_markup_mode=markup, pretty_exceptions_enable=False, add_completion=False)
+    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
     name = command.name.rpartition(" ")[2]
     if command.stage:
         from liebig.stage_command import Form, stage_command, stored_forms

@@ -17,9 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from liebig.base.errors import RecipeError
 from liebig.base.json_output import print_json, printable
@@ -30,6 +27,9 @@ from liebig.search.query_language import HELP
 from liebig.search.retriever_folder import is_small
 
 if TYPE_CHECKING:  # imported where it is used, so that a mistake in the arguments is answered at once
+    from rich.console import Console
+    from rich.text import Text
+
     from liebig.bm25.analysis import Analyzer
     from liebig.search.answer import DocumentResults, Result
     from liebig.search.filters import Filters
@@ -40,6 +40,8 @@ Ask = Callable[[str], None]  # answers one question, on standard output
 
 def marked(text: str, question: str, analyzer: Analyzer) -> Text:
     """The part of a text that answers, with the question's words marked."""
+    from rich.text import Text
+
     from liebig.search.explain import snippet
 
     pieces = snippet(text, question, analyzer)
@@ -60,6 +62,10 @@ def ask_retriever(
     """Open a retriever's folder to be asked questions, as `Retriever.search` answers them."""
     if is_small(folder):
         prefer_numpy()
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     from liebig.bm25.analysis import Analyzer
     from liebig.search.answer import by_document
     from liebig.search.retriever import Retriever
@@ -133,6 +139,8 @@ def _typed() -> str:
 
 def document_cell(document: DocumentResults, question: str, analyzer: Analyzer) -> Text:
     """Title and path of a document, and below them its passages, each with its rank, score and ranks elsewhere."""
+    from rich.text import Text
+
     cell = Text(visible(document.title or document.doc), style="bold")
     about = [document.metadata.get("author", ""), document.metadata.get("modified", "")[:10]]
     facts = "".join(f", {visible(fact)}" for fact in about if fact)

@@ -191,12 +191,16 @@ class NumpyEncoder(FolderReader):
         self.pool = POOLINGS[settings.pooling]
         self.tail = [read_tail(name, path) for name, path in settings.tail]
         super().__init__(settings, len(self.places))
-        self.width = len(self.vectors(Ragged.from_lists([self.tokenizer.wrap([])]))[0])
+        self.width = self._pooled([self.layers[-1].second_norm.shift[None]], 0).shape[1]
 
     def vectors(self, tokens: Ragged, skip: int = 0) -> Floats:
         """The vectors of a packed row, B x D; pooling leaves out the first `skip` tokens of every sequence."""
         x_TD, bounds = self._states(tokens), tokens.offsets.tolist()
-        x_BD = np.stack([self.pool(x_TD[start:end], skip) for start, end in pairwise(bounds)])
+        return self._pooled([x_TD[start:end] for start, end in pairwise(bounds)], skip)
+
+    def _pooled(self, states: Sequence[Floats], skip: int) -> Floats:
+        """The vector of each sequence, from its states."""
+        x_BD = np.stack([self.pool(x_LD, skip) for x_LD in states])
         for part in self.tail:
             x_BD = part(x_BD)
         return x_BD.astype(np.float32, copy=False)

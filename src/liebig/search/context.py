@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from liebig.base.records import UNITS
 from liebig.search.answer import Result
 from liebig.search.explain import WORD
-from liebig.text.sentences import split
 
 LETTERS = 6  # of a word that make a token, about; more than most tokenizers need
 PER_PASSAGE = 40  # tokens: as many passages are looked at as there would be of such short ones
@@ -73,6 +72,8 @@ def within_budget(
     question: str, results: Sequence[Result], tokens: int, notes: Sequence[str] = ()
 ) -> PromptContext:
     """As much of the results as fits."""
+    from liebig.text.sentences import split  # whose expressions a search does without
+
     sources: list[NumberedSource] = []
     seen: set[str] = set()
     used = 0

@@ -54,7 +54,6 @@ from liebig.model.settings import (
 )
 from liebig.ragged import Ragged, gather, offsets_of, split_by_budget
 from liebig.text.layout import Record, Role, RoleLayout, set_up_worker, worker_tokens
-from liebig.text.sentences import spans
 from liebig.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -208,6 +207,8 @@ class TokenWindow:
 
 def sentence_parts(text: str) -> list[str]:
     """The sentences of a text, each with the white space before it, which makes its tokens those of the text."""
+    from liebig.text.sentences import spans  # whose expressions take a twentieth of a second to compile
+
     ends = [end for _, end in spans(text)] or [len(text)]
     return [text[begin:end] for begin, end in pairwise([0, *ends])]
 
