@@ -123,11 +123,11 @@ def ours(folder: Path, texts: Sequence[str], args: argparse.Namespace) -> Callab
     from liebig.model.encoder import Encoder
     from liebig.search.embed import Embedder
     from liebig.search.systems import (
-        SENTENCES,
         Hybrid,
         Lexical,
         Once,
         QueryEncoder,
+        SentenceScores,
         System,
         of_texts,
         weighted_by,
@@ -146,24 +146,21 @@ def ours(folder: Path, texts: Sequence[str], args: argparse.Namespace) -> Callab
 
     def index(each: int) -> ExactIndex:
         shards, number = [], 0
-        for x in drawn(args.passages * each, width):
-            names = [
-                f"{i // each}#{i % each}" if each > 1 else str(i) for i in range(number, number + len(x))
-            ]
+        for x in drawn(args.passages * max(1, each), width):
+            names = [f"{i // each}#{i % each}" if each else str(i) for i in range(number, number + len(x))]
             shards.append(Shard.in_memory(names, x, "fp16"))
             number += len(x)
-        return ExactIndex("fp16", width, shards, {**about, "pieces": each > 1}, threads=1)
+        return ExactIndex("fp16", width, shards, {**about, "pieces": each > 0}, threads=1)
 
     Embedder.load(encoders.folder(), "cpu", precision="auto").vectors(
         [""], "query"
     )  # compiles, where int8 is used
-    vectors = Once(QueryEncoder(whole := index(1)))
+    vectors = Once(QueryEncoder(whole := index(0)))
     systems.append(of_texts(whole, vectors))
-    if args.sentences:
-        systems.append(of_texts(index(args.sentences), vectors, SENTENCES))
-    hybrid = Hybrid(systems, weighted_by(0.45, "spread", 0.25 if args.sentences else 0.0, 0.3))
+    sentences = SentenceScores(index(args.sentences), vectors) if args.sentences else None
+    hybrid = Hybrid(systems, weighted_by(0.45, "spread", 0.25 if args.sentences else 0.0, 0.3), sentences)
     if not texts:
-        return lambda question: [system.search([Query("", question)], 100) for system in systems]
+        return lambda question: hybrid.answer([Query("", question)], HITS)
     return lambda question: hybrid.search([Query("", question)], HITS)
 
 

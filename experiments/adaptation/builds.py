@@ -37,7 +37,8 @@ from liebig.builder.judge import BASELINE, SystemChoice, SystemJudge
 from liebig.builder.questions import OWN, Question
 from liebig.builder.runner import Builder, encode_passages, encode_sentences
 from liebig.search.retriever import Retriever
-from liebig.search.systems import SENTENCES, open_system
+from liebig.search.retriever_folder import WORK
+from liebig.search.systems import open_system
 
 DEV = {"scifact": "train", "medquad": "dev", "squad": "dev"}
 Values = NDArray[np.float64]
@@ -106,12 +107,16 @@ def others_of(
         passages = passages or encode_passages(builder, f"all-{name}", collection, model)
         sentences = sentences or encode_sentences(builder, f"all-{name}-sentences", collection, model)
         judge.ask(name, encoded.system(passages, model))
-        judge.ask_sentences(name, encoded.system(sentences, model, SENTENCES))
+        judge.ask_sentences(name, [encoded.sentences(sentences, model)])
+        learnt = folder / WORK / "learnt" / "model"
+        if name == judging.START and learnt.is_dir():
+            judge.ask(OWN, encoded.system(passages, learnt))
+            judge.ask_sentences(OWN, [encoded.sentences(sentences, learnt)])
     if judging.TEACHER in encoders and (student := encoders.get("student-100")) is not None:
         work = out / "work"
         judge.ask(judging.ASYMMETRIC, open_system(work / f"all-{judging.TEACHER}", model=student))
-        of_sentences = open_system(work / f"all-{judging.TEACHER}-sentences", model=student)
-        judge.ask_sentences(judging.ASYMMETRIC, of_sentences)
+        of_sentences = encoded.sentences(work / f"all-{judging.TEACHER}-sentences", student)
+        judge.ask_sentences(judging.ASYMMETRIC, [of_sentences])
     return judge
 
 
@@ -120,7 +125,6 @@ def compared_by(work: Path, given: argparse.Namespace) -> dict[str, Path]:
     found = {judging.START: bundled.folder() if given.model is None else Path(given.model)}
     made = {
         "trained": "mean",
-        OWN: "finetuned-whole",
         "student-50": "student-50",
         "student-100": "student-100",
     }

@@ -197,8 +197,8 @@ def test_indexes_of_one_model_encode_a_question_once_and_timing_encodes_it_again
     texts: dict[str, list[str]] = {}
 
     def opened(path):
-        index = ExactIndex("fp32", 4, [Shard.in_memory(["p0", "p1", "p2", "p3"], rows, "fp32")], abouts[path])
-        return index
+        ids = [f"p{i}" + "#0" * (path == "sentences") for i in range(4)]
+        return ExactIndex("fp32", 4, [Shard.in_memory(ids, rows, "fp32")], abouts[path])
 
     class Encoder:
         def __init__(self, index, model):
@@ -213,9 +213,10 @@ def test_indexes_of_one_model_encode_a_question_once_and_timing_encodes_it_again
     judge = SystemJudge([Question(str(i), (f"p{i}",), "title") for i in range(4)])
     encoded = check.EncodedOnce()
     every, timed = ["0", "1", "2", "3"], ["0", "1", "2", "3"]
+    judge.hits["bm25"] = [[], [], [], []]
     judge.ask("start", encoded.system("passages"))
     assert texts == {"a": every + timed}
-    judge.ask_sentences("start", encoded.system("sentences", name="sentences"))
+    judge.ask_sentences("start", [encoded.sentences("sentences")])
     assert texts == {"a": every + timed}, "known from the passages"
     judge.ask("other", encoded.system("prompted"))
     judge.ask("asymmetric", encoded.system("passages", "b"))

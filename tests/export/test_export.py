@@ -165,16 +165,13 @@ def test_the_card_names_the_judged_questions_that_trained_the_encoder(built, tmp
     shutil.copytree(built, tmp_path / "out")
     target = Target.of(tmp_path / "out")
     weights = (target.model / "model.safetensors").read_bytes()
-    for name, recipe in (("finetuned", {"loop": {"epochs": 4}}), ("finetuned-whole", {})):
-        with workspace.stage(
-            target.folder / "work" / name, kind="finetune", recipe=recipe, inputs={}
-        ) as stage:
-            (stage.path / "model").mkdir()
-            (stage.path / "model" / "model.safetensors").write_bytes(weights)
+    with workspace.stage(target.folder / "work" / "learnt", kind="finetune", recipe={}, inputs={}) as stage:
+        (stage.path / "model").mkdir()
+        (stage.path / "model" / "model.safetensors").write_bytes(weights)
     export(tmp_path / "out", "sentence-transformers", tmp_path / "st")
     card = (tmp_path / "st" / "README.md").read_text(encoding="utf-8")
     assert "trained on judged questions about it" in card
-    assert "`liebig finetune` with" in card
+    assert "questions with this one" in card
     assert "no questions" not in card
 
 

@@ -13,12 +13,14 @@ from liebig.base.records import Query
 from liebig.bm25.analysis import Analyzer
 from liebig.cli import make_app
 from liebig.collection import Collection
+from liebig.indexes.exact import ExactIndex
 from liebig.search import systems
 from liebig.search.explain import snippet
 from liebig.search.systems import (
     Folded,
     Hits,
     Hybrid,
+    SentenceScores,
     System,
     fold,
     open_system,
@@ -29,7 +31,7 @@ from liebig.search.systems import (
 )
 from liebig.stages.bm25 import BM25Config, run as run_bm25
 from liebig.stages.retrieve import RankFusion, RetrieveConfig, ScoreFusion, _fuse, run
-from liebig.vectors import write_shard, write_summary
+from liebig.vectors import Shard, write_shard, write_summary
 
 PASSAGES = [
     ("p0", "Flow", "the boundary layer of a laminar flow", "d0"),
@@ -234,6 +236,44 @@ def test_a_hybrid_gives_its_parts_and_the_whole():
     answer = Hybrid([Many(), Other()], reciprocal_rank).answer([Query("q", "x")], 2)
     assert [len(hits) for hits in answer.hits] == [2]
     assert {name: len(lists[0]) for name, lists in answer.parts.items()} == {"many": 52, "other": 52}
+
+
+def test_a_hybrid_scores_what_it_found_by_its_best_sentence():
+    rng = np.random.default_rng(0)
+    sizes = np.append(rng.integers(1, 40, 29), 30)
+    ids = [f"p{text}#{i}" for text, size in enumerate(sizes) for i in range(size)]
+    rows = rng.standard_normal((len(ids), 8)).astype(np.float32)
+    cut = ids.index("p29#2")  # shards end inside the passage, and the second has one sentence of it
+    shards = [
+        Shard.in_memory(ids[a:b], rows[a:b], "fp32") for a, b in ((0, cut), (cut, cut + 1), (cut + 1, None))
+    ]
+    index, query = (
+        ExactIndex("fp32", 8, shards, {"pieces": True}),
+        rng.standard_normal((1, 8)).astype(np.float32),
+    )
+    scores = SentenceScores(index, lambda queries: query)
+    found = [[("p3", 1.0), ("gone", 0.5)], [("p29", 1.0), ("p3", 0.2), ("p7", 0.1)]]
+    best = {
+        p: max(row @ query[0] for id, row in zip(ids, rows) if id.startswith(f"{p}#"))
+        for p in ("p3", "p7", "p29")
+    }
+    [hits] = scores.search([Query("q", "x")], [found], 5)
+    assert [id for id, _ in hits] == sorted(best, key=best.get, reverse=True)
+    assert dict(hits) == pytest.approx(best, rel=1e-5)
+    index.delete([id for id in ids if id.startswith("p7#")])
+    assert {
+        id for id, _ in SentenceScores(index, lambda queries: query).search([Query("q", "x")], [found], 5)[0]
+    } == {"p3", "p29"}
+    assert scores.search([Query("q", "x")], [[[("gone", 1.0)]]], 5) == [[]]
+
+    class Few(System):
+        name = "few"
+
+        def search(self, queries, k):
+            return [found[1] for _ in queries]
+
+    answer = Hybrid([Few()], weighted_by(0.0, "minmax"), scores).answer([Query("q", "x")], 2)
+    assert answer.parts["sentences"] == [hits]
 
 
 def text_of(pieces):

@@ -11,7 +11,7 @@
                      of all passages, and the unit of their scores
     work/vectors-teacher, work/lessons, work/taught and others: learning from a teacher (`lessons.py`); then query-1
                      is the student, where the teacher encodes the passages
-    work/given       a user's own questions; work/examples*, work/finetuned*: what is trained on them
+    work/given       a user's own questions; work/learnt*: what is trained on them; query-1 is that, if chosen
     work/pool-*      the pool, indexed for the checks; work/check-start says whether the start is a good retriever
 
 Stages that are up to date are skipped, so an interrupted build resumes, and a repeated one changes nothing. The corpus
@@ -44,7 +44,7 @@ from liebig.base.workspace import Folder
 from liebig.builder import check, own_sources, user_questions
 from liebig.builder.build_config import BuildConfig, reading_options
 from liebig.builder.check import CheckConfig, MadeConfig
-from liebig.builder.judge import START, TEACHER, SystemChoice
+from liebig.builder.judge import START, SystemChoice
 from liebig.builder.lessons import learn_from_teacher
 from liebig.builder.question_training import train_on_questions
 from liebig.builder.questions import STAGE as QUESTIONS, QuestionsConfig
@@ -535,7 +535,7 @@ def _candidates(builder: Builder, config: BuildConfig, corpus: IndexedCorpus, ex
         candidates, base = [start, trained], trained
     if exam.judged and config.limit > 0:
         builder.whole.begin("own")
-        own = train_on_questions(builder, config, corpus, exam, base)
+        own = train_on_questions(builder, config, exam, base)
         candidates += [] if own is None else [own]
     return candidates
 
@@ -564,16 +564,17 @@ def compare_systems(
     asked_of = start.pool if exam.judged else start.vectors
     assert asked_of is not None, "the start has encoded the pool or all passages"
     made = exam.made if exam.judged else None
-    scale = SpreadConfig(questions=exam.questions, made=made, index=asked_of, model=start.model)
+    asks = start.query or start.model
+    scale = SpreadConfig(questions=exam.questions, made=made, index=asked_of, model=asks)
     pools = {name: one.pool for name, one in known.items() if one.pool is not None}
     both = {name: one.made for name, one in known.items() if one.made is not None}
 
     def sentences_of(pool: Path, names: Iterable[str], prefix: str) -> dict[str, Path]:
         vectors = {}
         for name in names if corpus.by_sentences else ():
-            # A student's questions search the teacher's passages.
-            owner = name if known[name].query is None else TEACHER
-            vectors[name] = encode_sentences(builder, f"{prefix}-{owner}-sentences", pool, known[name].model)
+            model = known[name].model  # several encoders of questions may search its passages
+            owner = next(other for other, one in known.items() if one.model == model)
+            vectors[name] = encode_sentences(builder, f"{prefix}-{owner}-sentences", pool, model)
         return vectors
 
     checked = builder.part(
@@ -598,7 +599,6 @@ def compare_systems(
             display_only=tuple(name for name, one in known.items() if one.display_only),
             sentences=sentences_of(exam.pool, pools, "given" if exam.judged else "pool"),
             parts={name: one.parts for name, one in known.items() if one.parts},
-            sentence_parts={name: one.sentence_parts for name, one in known.items() if one.sentence_parts},
             bundled=bundled,
             signs=corpus.signs.of_rule,
             spread=builder.work("spread", SPREAD, scale),

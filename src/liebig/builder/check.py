@@ -40,14 +40,15 @@ from liebig.builder.questions import MODEL, OWN, QUESTIONS, Question, kinds, rea
 from liebig.collection import Collection
 from liebig.formats.output import json_line, write_lines
 from liebig.indexes import open_index
+from liebig.indexes.base import Index
 from liebig.methods.reranker import scorer
 from liebig.model.cross_encoder import CrossEncoder
 from liebig.queries.consistency import words as words_of
 from liebig.search.retriever_folder import RERANK_DEPTH as RERANKED
 from liebig.search.systems import (
-    SENTENCES,
     Once,
     QueryEncoder,
+    SentenceScores,
     System,
     of_texts,
     open_system,
@@ -86,10 +87,7 @@ class CheckConfig(Config):
     sentences: dict[str, InputPath] = Field({}, description="Vectors of the pool's sentences by encoder.")
     parts: dict[str, tuple[InputPath, ...]] = Field(
         {},
-        description="Vectors by encoders that were trained on all but one part of the questions, which each answers.",
-    )
-    sentence_parts: dict[str, tuple[InputPath, ...]] = Field(
-        {}, description="Vectors of the pool's sentences by the same."
+        description="Models of questions that were trained on all but one part of them, which each answers.",
     )
     bundled: bool = Field(
         True, description="The encoder before training is the bundled one, with which the rule was fitted."
@@ -112,14 +110,9 @@ def write_check(config: CheckConfig, folder: Folder) -> None:
     """Ask the questions, choose, and write the result to `checks.json`."""
     encoded = EncodedOnce()
     main = _judge(config, encoded, config.questions, config.bm25, config.encoders, config.sentences)
-    if main.questions:
-        for name, paths in config.parts.items():
-            main.ask_parts(name, [encoded.system(path) for path in paths])
-        for name, paths in config.sentence_parts.items():
-            main.ask_sentence_parts(name, [encoded.system(path, name=SENTENCES) for path in paths])
-        if config.reranker is not None:
-            score = scorer([CrossEncoder.load(config.reranker, device="cpu")])  # where it will run
-            main.rerank_with(Reranking(score, Collection(config.questions).passage, config.depth))
+    if main.questions and config.reranker is not None:
+        score = scorer([CrossEncoder.load(config.reranker, device="cpu")])  # where it will run
+        main.rerank_with(Reranking(score, Collection(config.questions).passage, config.depth))
     judges = [main]
     if config.made is not None:
         made = config.made
@@ -153,10 +146,11 @@ def _judge(
     )
     if judge.questions:
         judge.ask("bm25", open_system(bm25))
+        models = {name: config.parts.get(name, (config.query_models.get(name),)) for name in encoders}
         for name, path in encoders.items():
-            judge.ask(name, encoded.system(path, config.query_models.get(name)))
+            judge.ask_parts(name, [encoded.system(path, model) for model in models[name]])
         for name, path in sentences.items():
-            judge.ask_sentences(name, encoded.system(path, config.query_models.get(name), SENTENCES))
+            judge.ask_sentences(name, [encoded.sentences(path, model) for model in models[name]])
     return judge
 
 
@@ -166,13 +160,21 @@ class EncodedOnce:
     def __init__(self) -> None:
         self._vectors: dict[tuple[Any, ...], Once] = {}
 
-    def system(self, path: Path, model: Path | None = None, name: str = "dense") -> System:
+    def system(self, path: Path, model: Path | None = None) -> System:
         """The system of a folder of vectors."""
         index = open_index(path)
+        return of_texts(index, self._questions(index, model))
+
+    def sentences(self, path: Path, model: Path | None = None) -> SentenceScores:
+        """Those of a folder of vectors of sentences."""
+        index = open_index(path)
+        return SentenceScores(index, self._questions(index, model))
+
+    def _questions(self, index: Index, model: Path | None) -> Once:
         how = str(model or index.model), index.about.get("query_prompt"), index.about.get("unit"), index.width
         if how not in self._vectors:
             self._vectors[how] = Once(QueryEncoder(index, model))
-        return of_texts(index, self._vectors[how], name)
+        return self._vectors[how]
 
 
 def enough(questions: Sequence[Question]) -> list[Question]:

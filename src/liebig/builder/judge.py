@@ -42,6 +42,7 @@ from liebig.search.systems import (
     Norm,
     Recorded,
     Reranked,
+    SentenceScores,
     System,
     spread_at,
     weighted_by,
@@ -75,6 +76,7 @@ LABELS = {
 }
 CHANGES = {TRAINED: "trained", OWN: "yours"}  # what made an encoder; others learned from a teacher
 Values = NDArray[np.float64]
+Search = Callable[[Sequence[Query], int], list[Hits]]
 
 
 @dataclass(frozen=True)
@@ -179,18 +181,12 @@ class SystemJudge:
 
     def ask(self, name: str, system: System) -> None:
         """Let BM25 or an encoder answer all questions."""
-        self.hits[name] = system.search(self._queries, DEPTH)
-        self.speeds[name] = per_second(system, self._anew(name))
-
-    def ask_sentences(self, name: str, system: System) -> None:
-        """Let an encoder's vectors of sentences answer all questions, which are encoded for its passages already."""
-        self.sentences[name] = system.search(self._queries, DEPTH)
-        self.speeds[_sentences_of(name)] = per_second(system, self._queries)
+        self.ask_parts(name, [system])
 
     def rerank_with(self, reranking: Reranking) -> None:
         """Let a reranker take part."""
         self.reranking = reranking
-        self.speeds[RERANKER] = per_second(self._reranked(BASELINE), self._queries)
+        self.speeds[RERANKER] = per_second(self._reranked(BASELINE).search, self._queries)
 
     def _reranked(self, choice: SystemChoice) -> Reranked:
         assert self.reranking is not None, "a system that is reranked has a reranker"
@@ -211,20 +207,25 @@ class SystemJudge:
 
     def ask_parts(self, name: str, systems: Sequence[System]) -> None:
         """Let each part of the questions be answered by the encoder that was not trained on it."""
-        self.hits[name] = self._by_part(systems)
-        self.speeds[name] = per_second(systems[0], self._anew(name))
+        self.hits[name] = self._by_part([system.search for system in systems])
+        self.speeds[name] = per_second(systems[0].search, self._anew(name))
 
-    def ask_sentence_parts(self, name: str, systems: Sequence[System]) -> None:
-        """The same with vectors of sentences."""
-        self.sentences[name] = self._by_part(systems)
-        self.speeds[_sentences_of(name)] = per_second(systems[0], self._queries)
+    def ask_sentences(self, name: str, scores: Sequence[SentenceScores]) -> None:
+        """The same with vectors of sentences, of the passages that BM25 and the encoder found."""
+        lists = {query: found for query, *found in zip(self._queries, self.hits["bm25"], self.hits[name])}
 
-    def _by_part(self, systems: Sequence[System]) -> list[Hits]:
+        def asked(one: SentenceScores) -> Search:
+            return lambda queries, k: one.search(queries, [lists[query] for query in queries], k)
+
+        self.sentences[name] = self._by_part([asked(one) for one in scores])
+        self.speeds[_sentences_of(name)] = per_second(asked(scores[0]), self._queries)
+
+    def _by_part(self, searches: Sequence[Search]) -> list[Hits]:
         answers: list[Hits] = [[] for _ in self.questions]
-        parts = folds(self.questions, len(systems))
-        for number, system in enumerate(systems):
+        parts = folds(self.questions, len(searches))
+        for number, search in enumerate(searches):
             here = [i for i, part in enumerate(parts) if part == number]
-            hits = system.search([self._queries[i] for i in here], DEPTH) if here else []
+            hits = search([self._queries[i] for i in here], DEPTH) if here else []
             for i, of_question in zip(here, hits):
                 answers[i] = of_question
         return answers
@@ -426,12 +427,12 @@ def _sentences_of(encoder: str) -> str:
     return f"{encoder} {SENTENCES}"
 
 
-def per_second(system: System, queries: Sequence[Query]) -> float:
+def per_second(search: Search, queries: Sequence[Query]) -> float:
     """Questions that a system answers in a second, one after the other, after one that loads what it needs."""
-    system.search(queries[:1], DEPTH)
+    search(queries[:1], DEPTH)
     began, count = perf_counter(), 0
     for count, query in enumerate(queries[1 : TIMED + 1] or queries, 1):  # noqa: B007, the last number is the count
-        system.search([query], DEPTH)
+        search([query], DEPTH)
         if perf_counter() - began > TIMED_SECONDS:
             break
     return count / max(perf_counter() - began, 1e-9)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,6 @@ def recheck(folder: Path, questions: Path | None, say: Callable[[str], None]) ->
             file=folder,
             fix="build it with an encoder that reads these texts: --model FOLDER",
         )
-    if now.query is not None:
-        raise RecipeError("two models answer in this folder, which the check cannot compare", file=folder)
     config = BuildConfig(
         sources=now.more.get("sources") or (str(folder),),
         model=str((folder / now.model).resolve()),
@@ -60,6 +59,7 @@ def recheck(folder: Path, questions: Path | None, say: Callable[[str], None]) ->
             builder.sentences[collection, config.start] = folder / now.sentences
         exam = set_exam(builder, config, corpus)
         start = start_of(builder, config, corpus, exam, folder / now.index)
+        start = replace(start, query=None if now.query is None else folder / now.query)
         bundled = bool(before.get("bundled", True))
         checked, _ = compare_systems(builder, config, corpus, exam, [start], None, bundled=bundled)
         checks = check.read(checked)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from liebig.builder.signs import CorpusSigns
 
-BY_SENTENCES = 100_000  # up to this many passages, their sentences have vectors too: some five to ten each
+BY_SENTENCES = 1_000_000  # up to this many passages, their sentences have vectors too: some five to ten each
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class Exam:
 class Candidate:
     """An encoder that the check compares, by the name that it has there.
 
-    `pool` has its vectors of the pool. An encoder that a user's questions trained has `parts` instead: vectors by
-    encoders that were trained without a part of the questions, and the same of sentences.
+    `pool` has its vectors of the pool. One that a user's questions trained has `parts`, too: models of the questions
+    that were trained without a part of them.
     """
 
     name: str
@@ -59,7 +59,6 @@ class Candidate:
     query: Path | None = None  # the model of questions, where it is another one
     vectors: Path | None = None  # of all passages, where they were made before the check
     parts: tuple[Path, ...] = ()
-    sentence_parts: tuple[Path, ...] = ()
     display_only: bool = False
     made: Path | None = (
         None  # its vectors of the pool of questions made from the corpus, where that is another

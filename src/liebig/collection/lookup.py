@@ -123,6 +123,19 @@ class Ids:
             place += 1
         return None
 
+    def find_all(self, ids: Sequence[str]) -> NDArray[np.int64]:
+        """The numbers of several ids; -1 for one that is not there."""
+        texts, numbers = Strings.pack(ids).utf8, np.full(len(ids), -1, np.int64)
+        hashes = hash_rows(texts.values, texts.offsets)
+        places = np.searchsorted(self.hashes, hashes)
+        near = np.flatnonzero(places < len(self.hashes))
+        for row in near[self.hashes[places[near]] == hashes[near]].tolist():
+            number = int(self.order[places[row]])
+            if self.strings[number] != ids[row]:  # another id with the same hash
+                number = -1 if (known := self.find(ids[row])) is None else known
+            numbers[row] = number
+        return numbers
+
     @classmethod
     def open(cls, folder: Path, name: str = "ids") -> Ids:
         """The ids of a folder, mapped."""

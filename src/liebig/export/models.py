@@ -70,9 +70,9 @@ def _data(target: Target) -> str:
 
 def _recipe(target: Target) -> str:
     if _asked(target):
-        finetuned = _settings(workspace.read_manifest(target.folder / WORK / "finetuned").recipe)
         return (
-            f"`liebig finetune` with\n\n```json\n{json.dumps(finetuned, indent=2, ensure_ascii=False)}\n```\n"
+            "The encoder learned to find the passages that were judged relevant, among all others, by the vectors that "
+            "the encoder before training had made of them: embed passages with that one, questions with this one.\n"
         )
     recipe = _trained(target)
     if recipe is None:
@@ -85,7 +85,7 @@ def _asked(target: Target) -> bool:
     name = "model.safetensors"
     try:
         ours = workspace.read_manifest(target.model).outputs.get(name)
-        made = workspace.read_manifest(target.folder / WORK / "finetuned-whole").outputs.get(f"model/{name}")
+        made = workspace.read_manifest(target.folder / WORK / "learnt").outputs.get(f"model/{name}")
     except LiebigError:
         return False
     return ours is not None and ours == made

@@ -29,7 +29,6 @@ from liebig.search.matching import WordMatcher
 from liebig.search.retriever_folder import SYSTEMS, RetrieverDescription, SystemName
 from liebig.search.systems import (
     SENTENCE_SHARE,
-    SENTENCES,
     Filtered,
     Hybrid,
     Lexical,
@@ -37,6 +36,7 @@ from liebig.search.systems import (
     QueryEncoder,
     QueryVectors,
     Reranked,
+    SentenceScores,
     System,
     cached_ids,
     of_texts,
@@ -84,7 +84,7 @@ class Generation:
         self.sentences = (
             open_index(folder / description.sentences, hashes=verify) if description.sentences else None
         )
-        opened = {"bm25": self.bm25, "dense": self.index, SENTENCES: self.sentences}
+        opened = {"bm25": self.bm25, "dense": self.index}
         self._ids = {name: cached_ids(index) for name, index in opened.items() if index is not None}
         self._models = tuple(
             _identity(folder / name) for name in (description.model, description.query) if name
@@ -208,8 +208,6 @@ class Generation:
         if self.index is not None and self._encoder is not None:
             shared = Once(vectors or self._encoder)
             made["dense"] = of_texts(self.index, shared, id_of=self._ids["dense"])
-            if self.sentences is not None:
-                made[SENTENCES] = of_texts(self.sentences, shared, SENTENCES, self._ids[SENTENCES])
         if passing is not None:
             made = {
                 name: system.among(passing)
@@ -217,12 +215,11 @@ class Generation:
                 for name, system in made.items()
             }
         if "hybrid" in self.description.systems:
-            sentences = made.get(SENTENCES)
+            sentences = None if self.sentences is None else SentenceScores(self.sentences, shared)
             share = 0.0 if sentences is None else SENTENCE_SHARE
             now = self.description
             fuse = weighted_by(now.weight, now.norm, share, now.spread)
-            three = [made["bm25"], made["dense"], *([] if sentences is None else [sentences])]
-            made["hybrid"] = Hybrid(three, fuse)
+            made["hybrid"] = Hybrid([made["bm25"], made["dense"]], fuse, sentences)
         if "reranked" in self.names:
             best = made.get("hybrid") or next(iter(made.values()))
             made["reranked"] = Reranked(best, self._rerank, self.passage, self.description.depth)

@@ -32,7 +32,7 @@ from liebig.bm25.search import BM25
 from liebig.indexes import exact_cpu, open_index
 from liebig.indexes.base import Index
 from liebig.search.retriever_folder import Norm
-from liebig.vectors import Vectors, document_of
+from liebig.vectors import Vectors, document_of, pieces_of
 from liebig.vectors.ranked import Ranked
 
 if TYPE_CHECKING:
@@ -379,17 +379,55 @@ def ranks_by(weight: float, damping: float = DAMPING) -> Fuse:
     return partial(reciprocal_rank, weights=(weight, 1 - weight), damping=damping)
 
 
-class Hybrid(System):
-    """Several systems asked at once, their answers fused; each is asked for FUSION_DEPTH passages at least."""
+class SentenceScores:
+    """Vectors of sentences, of which only those of passages that other systems found are scored.
 
-    def __init__(self, systems: Sequence[System], fuse: Fuse) -> None:
-        self.name, self.systems, self._fuse = "hybrid", systems, fuse
+    A passage has the score of its best sentence. Cost: a look-up and some products per passage, whatever the size of
+    the corpus; the vectors stay on disk.
+    """
+
+    def __init__(self, index: Index, vectors: QueryVectors) -> None:
+        shards = index.stored()
+        assert shards is not None, "builds store the vectors of sentences"
+        self._shards, self._vectors = shards, vectors
+
+    def search(self, queries: Sequence[Query], found: Sequence[Sequence[Hits]], k: int) -> list[Hits]:
+        """The k best of each query's passages, given as the lists of hits that they were found in."""
+        vectors = self._vectors(queries)
+        exact_cpu.check(vectors, self._shards)
+        return [self._best(vectors[i : i + 1], lists, k) for i, lists in enumerate(found)]
+
+    def _best(self, vector: NDArray[np.float32], lists: Sequence[Hits], k: int) -> Hits:
+        ids = list(dict.fromkeys([id for hits in lists for id, _ in hits]))
+        numbers, counts = pieces_of(self._shards, ids)
+        there = np.flatnonzero(counts)
+        if not len(there):
+            return []
+        scores = exact_cpu.score(vector, numbers[None], self._shards)[0]
+        best = np.maximum.reduceat(scores, (np.cumsum(counts) - counts)[there])
+        order = np.argsort(-best, kind="stable")[:k]
+        return [(ids[i], score) for i, score in zip(there[order].tolist(), best[order].tolist())]
+
+
+class Hybrid(System):
+    """Several systems asked at once, their answers fused; each is asked for FUSION_DEPTH passages at least.
+
+    What they found may be scored by its sentences, too, as one more part.
+    """
+
+    def __init__(
+        self, systems: Sequence[System], fuse: Fuse, sentences: SentenceScores | None = None
+    ) -> None:
+        self.name, self.systems, self._fuse, self._sentences = "hybrid", systems, fuse, sentences
 
     def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
         return self.answer(queries, k).hits
 
     def answer(self, queries: Sequence[Query], k: int) -> Answer:
-        parts = {system.name: system.search(queries, max(k, FUSION_DEPTH)) for system in self.systems}
+        depth = max(k, FUSION_DEPTH)
+        parts = {system.name: system.search(queries, depth) for system in self.systems}
+        if self._sentences is not None:
+            parts[SENTENCES] = self._sentences.search(queries, list(zip(*parts.values())), depth)
         return Answer([self._fuse(lists)[:k] for lists in zip(*parts.values())], parts)
 
 

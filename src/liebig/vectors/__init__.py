@@ -222,6 +222,46 @@ def document_of(id: str) -> str:
     return id.rpartition("#")[0] or id
 
 
+LOOKED_AHEAD = 16  # pieces of a text that are looked for at once
+
+
+def pieces_of(shards: Sequence[Shard], texts: Sequence[str]) -> tuple[Longs, Longs]:
+    """The numbers of all pieces of some texts, text by text, and how many each has; pieces are named text#0, text#1, …
+
+    Pieces of a text lie one behind the other, also where one shard ends and the next begins, so only the first is
+    looked up. Cost: some microseconds per text and a binary search in every shard, whatever the number of vectors.
+    """
+    firsts, counts = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)
+    names = [f"{text}#0" for text in texts]
+    for number, (begin, shard) in enumerate(zip(starts(shards), shards)):
+        rows = shard.ids.find_all(names)
+        here = np.flatnonzero((rows >= 0) & ~np.isin(rows, shard.deleted))
+        firsts[here], counts[here] = begin + rows[here], _lengths(shard.ids, rows[here])
+        for text in here[rows[here] + counts[here] == len(shard)].tolist():
+            for later in shards[number + 1 :]:
+                more = next(i for i in range(len(later) + 1) if i == len(later)
+                            or later.ids[i] != f"{texts[text]}#{counts[text] + i}")  # fmt: skip
+                counts[text] += more
+                if more < len(later):
+                    break
+    behind = np.cumsum(counts)
+    return np.repeat(firsts - behind + counts, counts) + np.arange(counts.sum()), counts
+
+
+def _lengths(ids: Ids, rows: Longs) -> Longs:
+    """How many pieces begin with each of these rows, which are first pieces: the next first one ends them."""
+    values, ends = ids.strings.utf8.values, ids.strings.utf8.offsets[1:]
+    counts, open_ = np.ones(len(rows), np.int64), np.arange(len(rows))
+    while len(open_):
+        places = (rows + counts)[open_, None] + np.arange(LOOKED_AHEAD)
+        beyond = places >= len(ids)
+        end = ends[np.minimum(places, len(ids) - 1)]
+        first = beyond | ((values[end - 1] == ord("0")) & (values[end - 2] == ord("#")))
+        counts[open_] += np.where(first.any(1), first.argmax(1), LOOKED_AHEAD)
+        open_ = open_[~first.any(1)]
+    return counts
+
+
 def write_summary(
     path: Path, kind: Type, width: int, shards: Iterable[str], about: Mapping[str, Any], count: int
 ) -> None:
