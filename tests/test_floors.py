@@ -30,7 +30,7 @@ FLOORS = [
     {"stages"},
     {"builder"},
     {"serve", "export", "integrations", "demo"},
-    {"planner", "api"},
+    {"planner", "reproduce", "api"},
     {"commands"},
     {"stage_command"},
     {"cli", "__main__"},

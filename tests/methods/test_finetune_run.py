@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+import torch
 
 from liebig.base import extensions, workspace
 from liebig.base.config import dump, load, parse
@@ -167,6 +168,36 @@ def test_a_query_ranks_its_positives_among_as_many_candidates_as_asked_for(model
         similarity="dot",
     )
     assert {len(group) for group in found.groups} == {4}
+
+
+def test_the_loss_over_candidates_is_that_of_training_among_them(model, collection):
+    """The ABS paper's Dev Set Loss: cross-entropy of the positive, at the temperature of training."""
+    encoder = Encoder.load(model)
+    shape = RoleLayout(encoder.tokenizer, 16)
+    found = read_candidates(
+        Collection(collection),
+        "train",
+        (shape, shape),
+        groups=(),
+        candidates=3,
+        measures=(),
+        similarity="dot",
+        temperature=0.5,
+    )
+
+    class Tied:
+        def tower(self, side):
+            return encoder
+
+        def scores(self, query, passages):
+            return passages @ query
+
+    queries, passages = (encoder.encode_rows(texts) for texts in (found.queries, found.passages))
+    scores = np.stack([passages[group] @ query for query, group in zip(queries, found.groups)])
+    expected = torch.nn.functional.cross_entropy(
+        torch.as_tensor(scores, dtype=torch.float64) / 0.5, torch.zeros(len(scores), dtype=torch.long)
+    )
+    assert found(Tied())["loss"] == pytest.approx(float(expected), rel=1e-6)
 
 
 @pytest.mark.parametrize(

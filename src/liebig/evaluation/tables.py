@@ -18,7 +18,7 @@ from liebig.base.workspace import Folder
 from liebig.evaluation.scoring import Results, TaskResult
 
 # `published.toml` has one table per table of a paper, with the set and measure of each column and notes where papers
-# disagree or misprint. Values are read as fractions of 1.
+# disagree or misprint, and names the runs that make a row (`reproduce.py`). Values are read as fractions of 1.
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class Figure:
 @cache
 def figures() -> tuple[Figure, ...]:
     """Every published figure."""
-    return tuple(figure for table in _tree()["tables"] for figure in _of_table(table))
+    return tuple(figure for table in published()["tables"] for figure in _of_table(table))
 
 
 def papers() -> dict[str, dict[str, str | int]]:
     """Title, authors and year of each paper, by its short name."""
-    return dict(_tree()["papers"])
+    return dict(published()["papers"])
 
 
 def beside(suite: str, measures: Iterable[str]) -> list[Figure]:
@@ -70,7 +70,8 @@ def _of_table(table: dict[str, Any]) -> Iterable[Figure]:
 
 
 @cache
-def _tree() -> dict[str, Any]:
+def published() -> dict[str, Any]:
+    """The file: papers, tables with the runs of their rows, and what those runs share."""
     return tomllib.loads(
         (resources.files("liebig.evaluation") / "published.toml").read_text(encoding="utf-8")
     )

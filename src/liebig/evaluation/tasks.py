@@ -127,6 +127,7 @@ SUITES: tuple[Suite, ...] = (
         "abs/dev", "candidates", "dev", ("RR@100",), 1_500, aliases=("abs-dev", "msmarco-passage-abs"),
         note="One positive and 99 candidates a query, ranked among themselves.",
     ),
+    Suite("abs/full", "judgements", "test", ("RR@100",), 4_980, 3_128_597, note="The ABS paper's part of MS MARCO."),
 )  # fmt: skip
 
 FOURTEEN = tuple(

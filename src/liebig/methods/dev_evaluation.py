@@ -68,7 +68,7 @@ class DevSearch:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Every query with its own few passages, positives first."""
+    """Every query with its own few passages, positives first; `loss` is the contrastive loss among them."""
 
     query_ids: Sequence[str]
     passage_ids: Sequence[str]
@@ -78,15 +78,19 @@ class Candidates:
     judgements: Judgements
     measures: Sequence[Measure]
     similarity: Similarity
+    temperature: float = 1.0
 
     def __call__(self, retriever: Towers) -> dict[str, float]:
         queries = vectors(retriever.tower("query"), self.queries, self.similarity)
         passages = vectors(retriever.tower("passage"), self.passages, self.similarity)
-        run = {}
+        run, losses = {}, []
         for i, (query, group) in enumerate(zip(self.query_ids, self.groups)):
             scores = retriever.scores(queries[i], passages[group])
             run[query] = {self.passage_ids[p]: float(s) for p, s in zip(group, scores)}
-        return evaluate([from_mapping(run)], self.judgements, self.measures).means()
+            scaled = np.asarray(scores, np.float64) / self.temperature
+            losses.append(np.logaddexp.reduce(scaled) - scaled[0])  # the first is a positive
+        means = evaluate([from_mapping(run)], self.judgements, self.measures).means()
+        return {**means, "loss": float(np.mean(losses))}
 
 
 class DevConfig(Config):
@@ -127,6 +131,7 @@ class DevConfig(Config):
         cache: Path,
         world: World,
         similarity: Similarity,
+        temperature: float = 1.0,
     ) -> DevSearch | Candidates | None:
         """The evaluation, if there is one; `collection` is that of the training data."""
         if self.split is None:
@@ -142,6 +147,7 @@ class DevConfig(Config):
                 candidates=self.candidates,
                 measures=measures,
                 similarity=similarity,
+                temperature=temperature,
             )
         return read_search(
             collection,
@@ -219,6 +225,7 @@ def read_candidates(
     candidates: int,
     measures: Sequence[Measure],
     similarity: Similarity,
+    temperature: float = 1.0,
 ) -> Candidates:
     """The groups of a dev split, with `candidates` negatives each, drawn the same way for every run."""
     examples = drafts(p for folder in groups or [collection.path] for p in read_groups(folder, split))
@@ -235,6 +242,7 @@ def read_candidates(
         judged({draft.query: dict.fromkeys(draft.positives, 1) for draft in examples}),
         measures,
         similarity,
+        temperature,
     )
 
 

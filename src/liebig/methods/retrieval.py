@@ -305,7 +305,12 @@ class RetrievalObjective(FinetuneObjective):
         random = RandomPassages(collection, layouts[1]) if pool else None
         batches = RetrievalBatches(examples, queries, passages, sampler, choice, world, self.mask, random)
         dev = config.evaluation.read(
-            collection, layouts, run.cache / "dev", world, self.tower("query").similarity
+            collection,
+            layouts,
+            run.cache / "dev",
+            world,
+            self.tower("query").similarity,
+            getattr(config.objective, "temperature", 1.0),  # of losses that have one
         )
         if dev is not None and (warning := too_small(len(dev.query_ids))) is not None:
             run.say(warning)
