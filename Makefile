@@ -32,8 +32,10 @@ audit: install  ## known holes in the versions of constraints.txt; asks the Pyth
 torture: install  ## the long form of tests/faults; PARTS="kills fuzz" for some, ARGS="--seed 1" for other sizes and seeds
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.torture $(PARTS) --out $(OUT)/torture $(ARGS)
 
-smoke: install  ## every smoke recipe, end to end
+smoke: install  ## every smoke recipe and every row of the papers' tables, end to end
 	set -e; for recipe in recipes/smoke/*.toml; do $(BIN)/liebig run $$recipe --out $(OUT)/smoke/$$(basename $$recipe .toml); done
+	$(BIN)/python -m tests.worlds.papers $(OUT)/smoke/data
+	$(BIN)/liebig reproduce all --smoke --data $(OUT)/smoke/data --out $(OUT)/smoke/papers
 
 docs: install  ## the pages that are made from the code
 	$(BIN)/python docs/generate.py

@@ -1,5 +1,5 @@
-"""Write what is generated from the code: docs/cli.md, the tables of docs/formats.md, the forms of `--help`, the JSON
-schemas of the recipes.
+"""Write what is generated from the code: docs/cli.md, reproduce.md and data.md, the tables of docs/formats.md, the forms
+of `--help`, the JSON schemas of the recipes.
 
 `make docs` runs it. The pages are tracked, and a test fails if they are out of date. docs/schema/ is not tracked;
 editors can complete and check recipes with it.
@@ -19,9 +19,12 @@ from liebig import stage_command
 from liebig.base import config
 from liebig.cli import make_app
 from liebig.commands import BUILT_IN as COMMANDS
+from liebig.evaluation.data_sets import data_sets
+from liebig.evaluation.tables import markdown, published
 from liebig.formats import BUILT_IN, formats
 from liebig.formats.base import Format
 from liebig.formats.parsers import KINDS
+from liebig.reproduce import paper_rows, slug
 from liebig.stage_command import FORMS, Form
 from liebig.stages import STAGES
 
@@ -44,6 +47,66 @@ stand before or behind the command's name. [`--json`](json.md) prints results fo
 `liebig --install-completion` teaches bash, zsh, fish or PowerShell to complete commands and options;
 `liebig --show-completion` prints what it would install.
 """
+
+REPRODUCE = """# Reproduce the papers
+
+**Nobody has run any of this at the papers' full size with Liebig yet.** The tests hold every loss to its formula and run
+these rows with two steps on invented texts. What the methods did with small encoders is in `experiments/`.
+
+```bash
+liebig reproduce                                  # all tables and figures
+liebig reproduce cocondenser/table-5 --plan       # data that is missing, stages, GPU hours and cost
+```
+
+<!-- not run: it needs the papers' data -->
+```bash
+liebig reproduce cocondenser/table-5              # runs it, and prints the paper's figures beside yours
+```
+
+A name may stop at the paper or go on to a row (`contriever/table-4/ict`). Stages that rows share run once, and the same
+command resumes. `data/` holds [the data sets](data.md). A pre-trained model such as `data/condenser` is made by its own run if
+it is not there, so a published checkpoint can take its place (`liebig import`). `STAGE.KEY=VALUE` changes a stage of all
+runs; `--smoke` does everything in two steps. Where a value is written `4|8`, the paper searches for it: all are run.
+
+An empty *run* means that the row's figures are another system's. Reasons stand where a row cannot be run.
+"""
+DATA = """# Data for the papers
+
+Each set is a folder below `data/` (`liebig reproduce --data` names another). `liebig doctor data/NAME` compares files, hashes and
+counts with what sources state; *unknown* means that none does. A hash is that of the file as it is downloaded, and compared
+if the file was kept in the folder or beside it. BookCorpus, Wikipedia's date and CCNet's snapshot are not stated by the papers.
+
+| folder | what | where from | texts | queries by split | md5 |
+| --- | --- | --- | ---: | --- | --- |
+"""
+
+
+def reproduce_page() -> str:
+    """Every table and figure: what makes each row, beside the printed figures."""
+    rows, parts = paper_rows(), [REPRODUCE]
+    for paper, about in published()["papers"].items():
+        parts.append(f"\n## {about['title']} ({about['authors']}, {about['year']})\n")
+        for table in (table for table in published()["tables"] if table["paper"] == paper):
+            mine = [r for r in rows if r.paper == paper and r.table == table["table"] and r.columns == tuple(table["columns"])]
+            note = f" {table['note']}" if "note" in table else ""
+            parts.append(f"\n**{table['table']}**: {table['what']}.{note}\n")
+            head = ["row", "run", *(column.replace("beir/", "") for column in table["columns"])]
+            lines = [[r.name, "; ".join(f"`{run.replace('|', '¦')}`" for run in r.runs) or r.reason, *map(str, r.printed)] for r in mine]
+            parts.append(f"\n`liebig reproduce {paper}/{slug(table['table'])}`\n\n{markdown(head, lines)}" if lines else "")
+    shared = [[f"`{name}`", f"`{run.replace('|', '¦')}`"] for name, run in published()["specs"].items()]
+    parts.append(f"\n## What rows share\n\n{markdown(['name', 'run'], shared)}")
+    return "".join(parts)
+
+
+def data_page() -> str:
+    """Where each data set comes from, and what is known of it."""
+    lines = []
+    for folder, one in data_sets().items():
+        texts = "unknown" if one.estimated or not one.texts else f"{one.texts:,}"
+        splits = ", ".join(f"{split} {count:,}" for split, count in one.splits.items()) or ("" if one.files else "unknown")
+        hashes = ", ".join(f"{name} `{md5}`" for name, md5 in one.md5.items()) or "unknown"
+        lines.append(f"| `{folder}` | {one.title} | {one.get} | {'' if one.files else texts} | {splits} | {hashes} |\n")
+    return DATA + "".join(lines)
 
 
 def cli_page() -> str:
@@ -102,7 +165,8 @@ def pages() -> dict[Path, str]:
     made = [Form.of(command.load().STAGE) for command in COMMANDS if command.stage]
     lines = ",\n".join(json.dumps(form.model_dump(), ensure_ascii=False) for form in made)
     with patch.object(stage_command, "stored_forms", lambda: {form.name: form for form in made}):
-        return {HERE / "cli.md": cli_page(), HERE / "formats.md": formats_page(), stored: f"[\n{lines}\n]\n"}
+        papers = {HERE / "reproduce.md": reproduce_page(), HERE / "data.md": data_page()}
+        return {HERE / "cli.md": cli_page(), HERE / "formats.md": formats_page(), **papers, stored: f"[\n{lines}\n]\n"}
 
 
 def schemas() -> dict[Path, str]:

@@ -57,9 +57,10 @@ class Check:
     claim: str
     one: tuple[Row, ...]
     other: tuple[Row, ...]
-    sign: str  # what is expected: > better, >= not worse, = equal, the last two up to a margin
+    sign: str  # what is expected: > better, = equal up to the effect
     test: str
     measure: str
+    effect: float | None = None  # the paper's own difference
     line: str = ""  # of the ladder, and its rung: checks of one line and measure speak together
 
     @property
@@ -79,9 +80,7 @@ class Claim:
     number: str
     says: str
     paper: str
-    margin: float
     checks: tuple[Check, ...]
-    one_is_enough: bool = False  # where the claim speaks of some sets
 
 
 @dataclass(frozen=True)
@@ -126,18 +125,20 @@ def read(
                 if not [row for row in check.rows if not has(row.arm, row.rung)]
             )
         )
-        margin, enough = one.get("margin", tree["margin"]), one.get("one_is_enough", False)
-        claims.append(Claim(one["number"], one["says"], one["paper"], margin, checks, enough))
+        claims.append(Claim(one["number"], one["says"], one["paper"], checks))
     return Ladder(tuple(claims), seeds or tree["seeds"], tree["rung"], sizes)
 
 
 def parse(claim: str, text: str, rung: str, all: Mapping[str, int], pretraining: int = 1) -> Iterator[Check]:
     """The comparisons of a line, in one pre-training."""
     try:
-        sides, sets, labels, measures = (part.strip() for part in text.split("|"))
-        one, sign, other = re.split(r"\s+(>=|>|=)\s+", sides)
+        sides, sets, labels, measures, *effects = (part.strip() for part in text.split("|"))
+        one, sign, other = re.split(r"\s+(>|=)\s+", sides)
+        effect = float(effects[0]) if effects else None
     except ValueError:
-        raise SystemExit(f"claim {claim}: {text!r} is not `ONE > OTHER | SETS | LABELS | MEASURES`") from None
+        raise SystemExit(
+            f"claim {claim}: {text!r} is not `ONE > OTHER | SETS | LABELS | MEASURES | EFFECT`"
+        ) from None
     for where, count, measure in product(sets.split(), labels.split(), measures.split()):
         name, _, test = where.partition(":")
         number = all[name] if count == "all" else min(int(count), all[name])
@@ -145,7 +146,7 @@ def parse(claim: str, text: str, rung: str, all: Mapping[str, int], pretraining:
         def side(words: str, name: str = name, number: int = number) -> tuple[Row, ...]:
             return tuple(row(word.strip(), name, number, rung, pretraining) for word in words.split(" - "))
 
-        yield Check(claim, side(one), side(other), sign, test or name, measure, f"{text} at {rung}")
+        yield Check(claim, side(one), side(other), sign, test or name, measure, effect, f"{text} at {rung}")
 
 
 def row(word: str, name: str, labels: int, rung: str, pretraining: int = 1) -> Row:

@@ -302,7 +302,7 @@ def work(given: argparse.Namespace) -> None:
 
 
 def page(given: argparse.Namespace) -> None:
-    """Verdicts, figures and the page."""
+    """checks.csv from the runs on disk, the page of verdicts from it, and curves."""
     import verdicts
 
     target = given.page or given.out / "page"
@@ -310,8 +310,13 @@ def page(given: argparse.Namespace) -> None:
         raise SystemExit(f"{given.prepared} has no baselines.npz: run `prepare` first, or name --prepared")
     target.mkdir(parents=True, exist_ok=True)
     runs = the_runs(given)
-    claims = tuple(map(runs.ladder.claim, given.claims))
-    verdicts.page(replace(runs.ladder, claims=claims), runs, given.prepared, target)
+    ladder = replace(runs.ladder, claims=tuple(map(runs.ladder.claim, given.claims)))
+    read = verdicts.Measured(runs, given.prepared)
+    verdicts.store(ladder, read, target / "checks.csv")
+    (target / "claims.md").write_text(
+        verdicts.page(ladder, verdicts.load(target / "checks.csv")), encoding="utf-8"
+    )
+    verdicts.figures(ladder, read, target)
 
 
 def the_places(given: argparse.Namespace) -> Any:

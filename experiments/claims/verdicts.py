@@ -1,76 +1,112 @@
-"""Verdicts from the runs on disk: every statement with its interval and test, every claim beside the paper's figure.
+"""Verdicts of the papers' claims from checks.csv, whose lines are differences between two arms with their intervals.
 
-A statement is a line of ladder.toml with one measure: the mean of its differences over sets and numbers of labels. Its
-interval resamples seeds and documents (those of a test at once for all numbers of labels), p is the share of samples
-on the other side of zero, twice, corrected after Holm over the statements of a claim. `>` holds if the interval is
-above zero and p under .05, and does not hold if a gain of the margin can be left out. `=` holds if the whole interval
-is within the margin; `>=` if it is above minus the margin. Spearman's correlation is no mean over pairs: its samples
-are of pairs and seeds.
+    python experiments/claims/verdicts.py      # writes claims.md, in seconds, from what is stored
+    python experiments/claims/run.py page      # makes checks.csv anew from the runs on disk, then the same
+
+An interval of a check resamples seeds and documents, and says nothing about another start. How much a difference varies
+from start to start is fitted from all pairs of starts that ran the same check: the variance of their differences beyond
+what their own intervals explain. A statement is the mean over its sets, numbers of labels and starts; its interval adds that
+variance. It *holds* above zero; *paper's size excluded* means that the paper's own difference lies above the interval;
+else it is *undecided*. With labels, sets on which an arm has .9 already are left out: they have no room for the
+paper's difference. Spearman's correlation is no mean over pairs: its samples are of pairs and seeds.
 """
 
 from __future__ import annotations
 
-import html
+import csv
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from importlib import resources
-from itertools import product
+from dataclasses import dataclass
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ladder import BM25, Check, Claim, Ladder, Row, Runs, described
+from ladder import BM25, Check, Claim, Ladder, Row, Runs, described, read
 from numpy.typing import NDArray
 from pretrained import ARMS, RUNGS
+from scipy.stats import t as student
 from tuned import Job, gold, measures
 
 sys.path.append(str(Path(__file__).parents[1]))
 
 import results
 
-from liebig.base.statistics import ALPHA, holm
-from liebig.evaluation.plots import Axes, Series, intervals, lines, write_svg
+from liebig.evaluation.plots import Axes, Series, lines, write_svg
 from liebig.measures.similarity import spearman
 
+HERE = Path(__file__).parent
 Values = NDArray[np.float64]
-HOLDS, FAILS, OPEN, PART = "holds", "does not hold here", "undecided", "holds in part"
+HOLDS, FAILS, EXCLUDED = "holds", "does not hold", "paper's size excluded"
+OPEN, UNTESTED = "undecided", "not tested yet"
 DRAWS = 2_000
+RANKING = ("RR@10", "nDCG@10", "R@100")
+FULL = 0.9  # with labels, a set on which an arm has this much has no headroom
+WIDTH = 2 * 1.96  # standard errors in an interval of 95 %
+COLUMNS = ("check", "test", "labels", "measure", "seeds", "one", "other", "difference", "low", "high")
+HEAD = """# The papers' claims
+
+`python experiments/claims/verdicts.py` makes this page from checks.csv; README.md says how a claim is decided.
+
+| | claim | compared | difference [95 %, start included] | the paper's size | verdict |
+| --- | --- | --- | ---: | ---: | --- |"""
+STARTS = """## How much a difference varies from start to start
+
+| measures | test | labels | standard deviation | pairs of starts |
+| --- | --- | --- | ---: | ---: |"""
 CURVED = ("squad", "medquad")  # tests that have curves; NQ's is nearly noise
 
 
 @dataclass(frozen=True)
-class Line:
-    """A check with what was measured; empty where runs are missing."""
+class StoredCheck:
+    """A line of checks.csv."""
 
-    check: Check
-    one: float = float("nan")
-    other: float = float("nan")
-    samples: Values | None = field(default=None, repr=False, compare=False)
-    seeds: int = 0
-    questions: int = 0
+    check: str
+    test: str
+    labels: int
+    measure: str
+    seeds: int
+    one: float
+    other: float
+    difference: float
+    low: float
+    high: float
 
     @property
-    def difference(self) -> Mapping[str, float] | None:
-        return None if self.samples is None else asdict(results.interval(self.one - self.other, self.samples))
+    def error(self) -> float:
+        """Standard error by seeds and documents."""
+        return (self.high - self.low) / WIDTH
+
+    @property
+    def kinds(self) -> tuple[tuple[str, str, bool], ...]:
+        """What is fitted together: measures that are alike, with labels or without, on one test or on all."""
+        family = "ranking" if self.measure in RANKING else self.measure
+        return (family, self.test, self.labels > 0), (family, "all", self.labels > 0)
+
+    @property
+    def full(self) -> bool:
+        return self.labels > 0 and self.measure in RANKING and max(self.one, self.other) >= FULL
+
+
+Stored = Mapping[tuple[str, str, int, str], StoredCheck]  # by check, test, labels and measure
+Spread = Mapping[tuple[str, str, bool], tuple[float, int]]
 
 
 @dataclass(frozen=True)
 class Statement:
-    """Checks that speak together, and what the mean of their differences says."""
+    """A mean over checks, with an interval that includes the start."""
 
-    lines: Sequence[Line]
-    difference: Mapping[str, float] | None = None
-    p: float = 1.0
-    p_holm: float = 1.0
-    verdict: str = OPEN
-
-    @property
-    def missing(self) -> int:
-        """Checks without a run."""
-        return sum(line.samples is None for line in self.lines)
+    says: str
+    mean: float = float("nan")
+    low: float = float("nan")
+    high: float = float("nan")
+    starts: int = 0
+    tests: tuple[str, ...] = ()
+    effect: float | None = None
+    verdict: str = UNTESTED
 
 
 class Measured:
@@ -110,19 +146,22 @@ class Measured:
         return np.asarray(found) if len(found) == questions else np.arange(questions)
 
 
-def measured(check: Check, runs: Measured) -> Line:
-    """The difference of a check, with samples of it."""
+def measured(check: Check, runs: Measured) -> StoredCheck | None:
+    """The difference of a check with its interval; None where runs are missing."""
     one = runs.side(check.one, check.test, check.measure)
     other = runs.side(check.other, check.test, check.measure)
     if one is None or other is None:
-        return Line(check)
-    seeds, questions = min(len(one), len(other)), one.shape[1]
+        return None
     if check.measure == "Spearman":
-        samples, means = correlations(one, other, gold(runs.prepared))
-        return Line(check, *means, samples, seeds, questions)
-    documents = runs.documents(check.one[0], check.test, questions)
-    samples = results.differences(one, other, documents, results.seed_of(check.test))
-    return Line(check, float(one.mean()), float(other.mean()), samples, seeds, questions)
+        samples, (first, second) = correlations(one, other, gold(runs.prepared))
+    else:
+        documents = runs.documents(check.one[0], check.test, one.shape[1])
+        samples = results.differences(one, other, documents, results.seed_of(check.test))
+        first, second = float(one.mean()), float(other.mean())
+    found = results.interval(first - second, samples)
+    seeds, labels = min(len(one), len(other)), check.one[0].labels
+    values = (first, second, found.mean, found.low, found.high)
+    return StoredCheck(sides(check), check.test, labels, check.measure, seeds, *values)
 
 
 def correlations(
@@ -144,120 +183,141 @@ def correlations(
     return np.array(drawn), (first, second)
 
 
-def stated(lines: Sequence[Line]) -> Statement:
-    """The mean over checks, before correction; nothing where one of them has no run."""
-    samples = [line.samples for line in lines if line.samples is not None]
-    if len(samples) < len(lines):
-        return Statement(lines)
-    mean, p = results.together([line.one - line.other for line in lines], samples)
-    return Statement(lines, asdict(mean), p)
+def store(ladder: Ladder, runs: Measured, path: Path) -> None:
+    """Write checks.csv anew from the runs on disk."""
+    made = (measured(check, runs) for claim in ladder.claims for check in claim.checks)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(COLUMNS)
+        for line in dict.fromkeys(line for line in made if line is not None):
+            values = [getattr(line, name) for name in COLUMNS]
+            rows.writerow([f"{value:.4f}" if isinstance(value, float) else value for value in values])
 
 
-def decided(said: Statement, margin: float) -> str:
-    """What the interval and the corrected p say."""
-    if said.difference is None:
-        return OPEN
-    low, high = said.difference["low"], said.difference["high"]
-    beyond, sign = said.p_holm <= ALPHA and (low > 0 or high < 0), said.lines[0].check.sign
-    if sign == ">":
-        return HOLDS if beyond and low > 0 else FAILS if high < margin else OPEN
-    if sign == ">=":
-        return HOLDS if low > -margin else FAILS if high < -margin else OPEN
-    return HOLDS if -margin < low and high < margin else FAILS if beyond else OPEN
+def load(path: Path) -> Stored:
+    """The lines of checks.csv by check, test, labels and measure."""
+    with path.open(encoding="utf-8", newline="") as file:
+        _, *cells = csv.reader(file)
+    rows = [
+        StoredCheck(check, test, int(labels), measure, int(seeds), *map(float, values))
+        for check, test, labels, measure, seeds, *values in cells
+    ]
+    return {(row.check, row.test, row.labels, row.measure): row for row in rows}
 
 
-def groups(claim: Claim) -> list[list[Check]]:
-    """The checks of each statement; where a claim speaks of some sets, every check is one."""
-    found: dict[object, list[Check]] = {}
+def between_starts(checks: Sequence[StoredCheck]) -> Spread:
+    """Standard deviation of a difference from start to start, and the pairs it is fitted from, by kind of check."""
+    same: dict[tuple[str, ...], list[StoredCheck]] = {}
+    for check in checks:
+        if not check.full:
+            name = re.sub(r"(@\w+)-\d", r"\1", check.check)
+            same.setdefault((name, check.test, str(check.labels), check.measure), []).append(check)
+    excess: dict[tuple[str, str, bool], list[float]] = {}
+    for a, b in (pair for group in same.values() for pair in combinations(group, 2)):
+        beyond = (a.difference - b.difference) ** 2 - a.error**2 - b.error**2
+        for kind in a.kinds:
+            excess.setdefault(kind, []).append(beyond / 2)
+    return {kind: (float(np.sqrt(max(0.0, np.mean(some)))), len(some)) for kind, some in excess.items()}
+
+
+def of_kind(spread: Spread, check: StoredCheck) -> tuple[float, int]:
+    """That of the check's test, else of all tests, else of ranking measures."""
+    kinds = (*check.kinds, ("ranking", "all", check.labels > 0))
+    return next((spread[kind] for kind in kinds if kind in spread), (0.0, 1))
+
+
+def stated(line: Sequence[Check], stored: Stored, spread: Spread) -> Statement:
+    """What the checks of one line of the ladder come to."""
+    first = line[0]
+    found = [stored.get((sides(check), check.test, check.one[0].labels, check.measure)) for check in line]
+    if any(check is None for check in found):
+        return Statement(title(line), effect=first.effect)
+    used = [
+        (check.one[0].pretraining, one) for check, one in zip(line, found) if one is not None and not one.full
+    ]
+    if not used:
+        return Statement(title(line), effect=first.effect, verdict=f"{OPEN}: no set has headroom")
+    starts = sorted({start for start, _ in used})
+    errors, means, deviations, pairs = [], [], [], []
+    for start in starts:
+        mine = [one for at, one in used if at == start]
+        tests = sorted({one.test for one in mine})
+        # Numbers of labels share a test's questions, so their errors are added; tests do not.
+        per_test = [
+            np.mean([one.error for one in mine if one.test == test]) * sum(one.test == test for one in mine)
+            for test in tests
+        ]
+        errors.append(np.sqrt(np.sum(np.square(per_test))) / len(mine))
+        means.append(np.mean([one.difference for one in mine]))
+        known = [of_kind(spread, one) for one in mine]
+        deviations.append(np.mean([sd for sd, _ in known]))
+        pairs.append(min(n for _, n in known))
+    mean = float(np.mean(means))
+    variance = (np.mean(np.square(errors)) + np.mean(np.square(deviations))) / len(starts)
+    half = float(student.ppf(0.975, min(pairs)) * np.sqrt(variance))
+    low, high = mean - half, mean + half
+    tests = tuple(dict.fromkeys(one.test for _, one in used))
+    verdict = decided(first.sign, low, high, first.effect)
+    return Statement(title(line), mean, low, high, len(starts), tests, first.effect, verdict)
+
+
+def decided(sign: str, low: float, high: float, effect: float | None) -> str:
+    """A verdict from an interval and the paper's own difference."""
+    if sign == "=":
+        assert effect is not None, "equality has a size"
+        return HOLDS if -effect < low and high < effect else FAILS if low > effect or high < -effect else OPEN
+    if low > 0:
+        return HOLDS if effect is None or high >= effect else f"{HOLDS}, smaller than the paper's"
+    if high < 0:
+        return EXCLUDED if effect else FAILS
+    return EXCLUDED if effect is not None and high < effect else OPEN
+
+
+def statements(claim: Claim, stored: Stored, spread: Spread) -> list[Statement]:
+    """A statement for each line of a claim; one that says so where it has none."""
+    by_line: dict[str, list[Check]] = {}
     for check in claim.checks:
-        found.setdefault(check if claim.one_is_enough else (check.line, check.measure), []).append(check)
-    return list(found.values())
+        by_line.setdefault(check.line, []).append(check)
+    return [stated(line, stored, spread) for line in by_line.values()] or [Statement("")]
 
 
-def all_statements(ladder: Ladder, runs: Measured) -> dict[str, list[Statement]]:
-    """The statements of every claim, decided; p is corrected over those of one claim."""
-    lines = {check: measured(check, runs) for claim in ladder.claims for check in claim.checks}
-
-    def final(claim: Claim) -> list[Statement]:
-        made = [stated([lines[check] for check in some]) for some in groups(claim)]
-        told = [said for said in made if said.difference is not None]
-        corrected = dict(zip(map(id, told), holm([said.p for said in told])))
-        both = [replace(said, p_holm=corrected.get(id(said), 1.0)) for said in made]
-        return [replace(said, verdict=decided(said, claim.margin)) for said in both]
-
-    return {claim.number: final(claim) for claim in ladder.claims}
-
-
-def verdict(claim: Claim, found: Sequence[Statement]) -> str:
-    """Of all statements together: a claim that says several things does not hold once one of them does not."""
-    counts = Counter(said.verdict for said in found)
-    if claim.one_is_enough:
-        return HOLDS if counts[HOLDS] else OPEN if counts[OPEN] else FAILS
-    if counts[FAILS]:
-        return PART if counts[HOLDS] else FAILS
-    return OPEN if counts[OPEN] else HOLDS
-
-
-def reason(found: Sequence[Statement]) -> str:
-    """What each statement came to."""
-    return "; ".join(f"{title(said)} {outcome(said)}" for said in found)
-
-
-def outcome(said: Statement) -> str:
-    if said.difference is None:
-        return (
-            "was not run"
-            if said.missing == len(said.lines)
-            else f"has {said.missing} checks that were not run"
-        )
-    return results.difference(said.difference)
-
-
-def title(said: Statement) -> str:
+def title(line: Sequence[Check]) -> str:
     """The sides, measure and labels of a statement."""
-    check = said.lines[0].check
-    counts = dict.fromkeys(f"{line.check.one[0].labels:,}" for line in said.lines)
-    tests = dict.fromkeys(line.check.test for line in said.lines)
+    check = line[0]
+    counts = dict.fromkeys(f"{one.one[0].labels:,}" for one in line)
+    tests = dict.fromkeys(one.test for one in line)
     labels = "no labels" if list(counts) == ["0"] else f"{' / '.join(counts)} labels"
-    seeds = dict.fromkeys(line.check.one[0].pretraining for line in said.lines)
+    seeds = dict.fromkeys(one.one[0].pretraining for one in line)
     several = f", pre-trainings {' and '.join(map(str, seeds))}" if len(seeds) > 1 else ""
-    return f"{sides(check)} ({check.measure}, {', '.join(tests)}, {labels}{several})"
+    return f"{sides(check).replace(' > ', f' {check.sign} ')} ({check.measure}, {', '.join(tests)}, {labels}{several})"
 
 
 def sides(check: Check) -> str:
-    return f" {check.sign} ".join(" less ".join(map(str, side)) for side in (check.one, check.other))
+    """Both sides; a difference is the same whatever is expected of it."""
+    return " > ".join(" less ".join(map(str, side)) for side in (check.one, check.other))
 
 
-def claim_rows(ladder: Ladder, found: Mapping[str, Sequence[Statement]]) -> Iterator[str]:
-    """One table of all claims."""
-    yield "| | claim | verdict | what was measured, difference [95 %] | the paper |"
-    yield "| --- | --- | --- | --- | --- |"
+def page(ladder: Ladder, stored: Stored) -> str:
+    """claims.md."""
+    spread, counts = between_starts(list(stored.values())), Counter[str]()
+    text = [HEAD]
     for claim in ladder.claims:
-        if claim.paper:
-            mine = found[claim.number]
-            yield f"| {claim.number} | {claim.says} | **{verdict(claim, mine)}** | {reason(mine)} | {claim.paper} |"
-
-
-def statement_rows(found: Sequence[Statement]) -> Iterator[str]:
-    """One table of a claim's statements."""
-    yield "| statement | mean difference [95 %] | p (Holm) | verdict |"
-    yield "| --- | --- | ---: | --- |"
-    for said in found:
-        p = "" if said.difference is None else f"{said.p_holm:.4f}"
-        yield f"| {title(said)} | {outcome(said)} | {p} | {said.verdict} |"
-
-
-def check_rows(found: Sequence[Statement]) -> Iterator[str]:
-    """One table of a claim's checks."""
-    yield "| check | test | labels | measure | seeds | one | other | difference [95 %] |"
-    yield "| --- | --- | ---: | --- | ---: | ---: | ---: | --- |"
-    for line in (line for said in found for line in said.lines):
-        check, d = line.check, line.difference
-        start = f"| {sides(check)} | {check.test} | {check.one[0].labels:,} | {check.measure} |"
-        if d is None:
-            yield f"{start} 0 | | | not run |"
-        else:
-            yield f"{start} {line.seeds} | {line.one:.4f} | {line.other:.4f} | {results.difference(d)} |"
+        name, says = claim.number, f"{claim.says}. The paper: {claim.paper}"
+        for said in statements(claim, stored, spread) if claim.paper else ():
+            counts[re.split("[,:]", said.verdict)[0]] += 1
+            size = "" if np.isnan(said.mean) else f"{said.mean:+.4f} [{said.low:+.4f}, {said.high:+.4f}]"
+            where = f"; on {', '.join(said.tests)}; starts: {said.starts}" if said.tests else ""
+            effect = "" if said.effect is None else f"{'±' if ' = ' in said.says else '+'}{said.effect:.3f}"
+            text.append(f"| {name} | {says} | {said.says}{where} | {size} | {effect} | **{said.verdict}** |")
+            name = says = ""
+    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    text += ["", f"Of {counts.total()} statements: {told}.", "", STARTS]
+    rows = sorted(spread.items())
+    text += [
+        f"| {kind} | {test} | {'yes' if labels else 'none'} | {sd:.4f} | {n} |"
+        for (kind, test, labels), (sd, n) in rows
+    ]
+    return "\n".join([*text, ""])
 
 
 def level_rows(runs: Measured) -> Iterator[tuple[Job, str, int, list[float]]]:
@@ -315,116 +375,13 @@ def series(ladder: Ladder, runs: Measured, test: str, measure: str, curve: Curve
     ]
 
 
-def figures(
-    ladder: Ladder, runs: Measured, found: Mapping[str, Sequence[Statement]], out: Path
-) -> dict[str, str]:
-    """Figures by name: those of the long comparison for each test, and the differences of every claim of a paper."""
-    made = {}
+def figures(ladder: Ladder, runs: Measured, out: Path) -> None:
+    """The curves of the long comparison, for each test."""
     for test, curve in product(CURVED, CURVES):
         drawn = series(ladder, runs, test, "RR@10", curve)
         if any(np.size(one.x) > 1 for one in drawn):  # one point is no curve
             name = f"{curve.name}-{test}"
-            made[name] = lines(name, drawn, Axes(curve.axis, f"RR@10, {test}", log_x=True))
-    for claim in ladder.claims:
-        if not claim.paper:  # of the long comparison, which has curves
-            continue
-        rows = [
-            (f"{line.check.one[0]} {line.check.test} {line.check.one[0].labels} {line.check.measure}",
-             d["mean"], d["low"], d["high"])
-            for said in found[claim.number] for line in said.lines if (d := line.difference)
-        ]  # fmt: skip
-        if rows:
-            made[f"claim-{claim.number}"] = intervals(f"claim-{claim.number}", rows, Axes("difference", ""))
-    for name, svg in made.items():
-        write_svg(out / "figures" / f"{name}.svg", svg)
-    return made
-
-
-def page(ladder: Ladder, runs: Runs, prepared: Path, out: Path) -> dict[str, list[Statement]]:
-    """claims.md, claims.html, claims.json and the figures."""
-    read = Measured(runs, prepared)
-    found = all_statements(ladder, read)
-    drawn = figures(ladder, read, found, out)
-    table = list(claim_rows(ladder, found))
-    text = ["# The papers' claims", "", *table, ""]
-    for claim in ladder.claims:
-        mine = found[claim.number]
-        text += [f"## {claim.number}. {claim.says}", ""]
-        text += [
-            f"{verdict(claim, mine).capitalize()}. {beside(claim)}".strip(),
-            "",
-            *statement_rows(mine),
-            "",
-        ]
-        text += [*check_rows(mine), ""]
-        names = {f"claim-{claim.number}": claim.says}
-        names |= {
-            f"{curve.name}-{test}": f"RR@10 of {test} over {curve.axis}"
-            for curve in CURVES if curve.claims[-1] == claim.number for test in CURVED
-        }  # fmt: skip
-        text += [f"![{shows}](figures/{name}.svg)\n" for name, shows in names.items() if name in drawn]
-    (out / "claims.md").write_text("\n".join(text), encoding="utf-8")
-    (out / "claims.html").write_text(as_html(ladder, found, drawn), encoding="utf-8")
-    told = {
-        claim.number: {
-            "says": claim.says,
-            "paper": claim.paper,
-            "margin": claim.margin,
-            "verdict": verdict(claim, found[claim.number]),
-            "statements": [as_json(said) for said in found[claim.number]],
-        }
-        for claim in ladder.claims
-    }
-    (out / "claims.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    print("\n".join(table))
-    return found
-
-
-def beside(claim: Claim) -> str:
-    """The paper's figure, and what counts as a difference."""
-    paper = f"The paper: {claim.paper}. " if claim.paper else ""
-    return f"{paper}A difference of less than {claim.margin:g} counts as none."
-
-
-def as_json(said: Statement) -> dict[str, Any]:
-    checks = [
-        {
-            "check": str(line.check), "one": line.one, "other": line.other, "difference": line.difference,
-            "seeds": line.seeds, "questions": line.questions,
-        }
-        for line in said.lines
-    ]  # fmt: skip
-    numbers = {"difference": said.difference, "p": said.p, "p_holm": said.p_holm}
-    return {"says": title(said), "verdict": said.verdict, **numbers, "checks": checks}
-
-
-def as_html(ladder: Ladder, found: Mapping[str, Sequence[Statement]], drawn: Mapping[str, str]) -> str:
-    """One page without a request, in the dress of `liebig report`."""
-    css = resources.files("liebig.evaluation").joinpath("report.css").read_text(encoding="utf-8")
-    body = ["<h1>The papers' claims</h1>", as_table(list(claim_rows(ladder, found)))]
-    body += [f"<figure>{svg}</figure>" for name, svg in drawn.items() if not name.startswith("claim-")]
-    for claim in ladder.claims:
-        mine = found[claim.number]
-        body.append(f"<h2>{html.escape(f'{claim.number}. {claim.says}')}</h2>")
-        body.append(f"<p><strong>{verdict(claim, mine)}</strong>. {html.escape(beside(claim))}</p>")
-        body.append(as_table(list(statement_rows(mine))))
-        body.append(f"<figure>{drawn.get(f'claim-{claim.number}', '')}</figure>")
-        body.append(as_table(list(check_rows(mine))))
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>The papers\' claims</title>'
-        f"<style>{css}</style></head><body><main>{''.join(body)}</main></body></html>\n"
-    )
-
-
-def as_table(rows: Sequence[str]) -> str:
-    """A Markdown table as HTML."""
-    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-    head, _, *others = cells
-
-    def row(words: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(word.strip('*'))}</{tag}>" for word in words) + "</tr>"
-
-    return f"<table><thead>{row(head, 'th')}</thead><tbody>{''.join(row(one, 'td') for one in others)}</tbody></table>"
+            write_svg(out / f"{name}.svg", lines(name, drawn, Axes(curve.axis, f"RR@10, {test}", log_x=True)))
 
 
 def table(runs: Runs) -> Iterator[str]:
@@ -441,3 +398,9 @@ def table(runs: Runs) -> Iterator[str]:
         names = measures(row.set, row.method)
         values = ", ".join(f"{n} {v:.4f}" for n, v in zip(names, np.mean(means, axis=0)) if n != "Spearman")
         yield f"| {row} | {test} | {row.labels} | {pooling} {lr:g} | {len(means)} | {values} |"
+
+
+if __name__ == "__main__":
+    (HERE / "claims.md").write_text(
+        page(read(HERE / "ladder.toml"), load(HERE / "checks.csv")), encoding="utf-8"
+    )

@@ -32,6 +32,7 @@ from liebig.stages import evaluate, init, retrieve
 
 DATA = "data/"
 HOMES = {"nq-open/test": "data/nq", "triviaqa-open/test": "data/triviaqa"}  # else data/ and the suite's name
+MEAN = "beir/mean"  # of sets that have columns too
 SMOKE = {  # the most that a smoke run has of each
     "batch": 4, "limit": 16, "max_length": 64, "length": 64, "passage_length": 48, "query_length": 16, "k": 100,
     "samples": 100, "window": 64, "queue": 64, "warmup_steps": 1, "negatives": 3, "steps": 2,
@@ -88,11 +89,26 @@ def select(name: str) -> list[PaperRow]:
     if not chosen:
         tables = dict.fromkeys(row.slug.rsplit("/", 1)[0] for row in paper_rows())
         near = config.nearest(name, list(tables))
-        raise RecipeError(f"no paper, table or row is called {name!r}", fix=f"{near}; liebig reproduce lists them")
+        raise RecipeError(
+            f"no paper, table or row is called {name!r}", fix=f"{near}; liebig reproduce lists them"
+        )
     if not any(row.runs for row in chosen):
         reasons = dict.fromkeys(row.reason or "Its rows are figures of other systems." for row in chosen)
-        raise RecipeError(f"{name} cannot be run: {' '.join(reasons).rstrip('.')}", fix="choose another table")
+        raise RecipeError(
+            f"{name} cannot be run: {' '.join(reasons).rstrip('.')}", fix="choose another table"
+        )
     return [row for row in chosen if row.runs]
+
+
+def listing() -> Iterator[str]:
+    """A line per table: how many of its rows can be run; the rest are other systems' figures, or say why not."""
+    rows = paper_rows()
+    for table in published()["tables"]:
+        mine = [row for row in rows if (row.paper, row.table) == (table["paper"], table["table"])]
+        runs = sum(bool(row.runs) for row in mine)
+        reason = "".join(f" {reason}" for reason in dict.fromkeys(row.reason for row in mine if row.reason))
+        name = f"{table['paper']}/{slug(table['table'])}"
+        yield f"{name:<28} {runs:>2} of {len(mine):>2} rows  {table['what']}{':' if reason else ''}{reason}"
 
 
 @dataclass
@@ -117,14 +133,17 @@ class Reproduction:
     shown: dict[PaperRow, list[Path]] = field(default_factory=dict)
     sources: dict[str, Path] = field(default_factory=dict)  # data/… that is read, and where it is
     left_out: dict[str, Path] = field(default_factory=dict)  # sets for evaluation that are not there
-    known: dict[str, Path] = field(default_factory=dict)  # folders of stages by their fields, and of [specs] by name
+    known: dict[str, Path] = field(
+        default_factory=dict
+    )  # folders of stages by their fields, and of [specs] by name
 
     def add(self, row: PaperRow) -> None:
         """Plan what a row needs, and its evaluations on sets that its recipes do not evaluate on."""
         runs = [self._run(words) for spec in row.runs for words in self._variants(spec)]
         folders = [self._folder(run, target) for run in runs for target in run.targets]
         covered = {suite for run in runs for target in run.targets for suite in _suites(run.stages[target])}
-        suites = (suite for column in row.columns for suite in _members(column.partition(" ")[0]))
+        printed = dict.fromkeys(column.partition(" ")[0] for column in row.columns)
+        suites = (suite for name in printed if name != MEAN for suite in _members(name))
         missing = [suite for suite in dict.fromkeys(suites) if suite in BY_NAME and suite not in covered]
         folders += [folder for run in runs for suite in missing for folder in self._evaluation(run, suite)]
         self.shown[row] = list(dict.fromkeys(folders))
@@ -138,10 +157,18 @@ class Reproduction:
         """All stages in order; DataError where data is missing."""
         if self.missing:
             names = ", ".join(map(str, self.missing.values()))
-            raise DataError(f"{names}: not there", fix="docs/data.md says where to get each; --data names the folder")
-        unused = [one for one in self.overrides if one.split(".")[0] not in {p.name.rpartition("-")[0] for p in self.made.values()}]
+            raise DataError(
+                f"{names}: not there", fix="docs/data.md says where to get each; --data names the folder"
+            )
+        unused = [
+            one
+            for one in self.overrides
+            if one.split(".")[0] not in {p.name.rpartition("-")[0] for p in self.made.values()}
+        ]
         if unused:
-            raise RecipeError(f"{unused[0]} changes no stage of these rows", fix="name a stage, as --plan prints them")
+            raise RecipeError(
+                f"{unused[0]} changes no stage of these rows", fix="name a stage, as --plan prints them"
+            )
         return list(self.made.values())
 
     def _variants(self, spec: str) -> Iterator[list[str]]:
@@ -173,7 +200,9 @@ class Reproduction:
         for override in self.overrides:
             if override.split(".")[0] in stages:
                 config.assign(stages, override)
-        return PaperRun({name: _small(fields) for name, fields in stages.items()} if self.smoke else stages, targets)
+        return PaperRun(
+            {name: _small(fields) for name, fields in stages.items()} if self.smoke else stages, targets
+        )
 
     def _folder(self, run: PaperRun, target: str) -> Path:
         """The folder of a stage, or below it, after everything that it reads is planned."""
@@ -231,18 +260,20 @@ class Reproduction:
         label = slug(suite.removesuffix("/test"))
         collection = self._add(label, init.STAGE, init.InitConfig(paths=(home,)))
         fields = run.stages[target]
-        search = run.stages[fields["system"][1:].partition("/")[0]] if "system" in fields else None
+        system = fields.get("system", f"@{target}/model")
+        search = run.stages[system[1:].partition("/")[0]]
+        if search["kind"] != "retrieve":
+            search = None
         if search is not None and suite.startswith("trec-dl"):  # other queries, the same vectors
             asked = {**self._placed(run, search), "collection": str(collection), "split": None}
             asked.pop("kind")
             found = self._add(f"{label}-run", retrieve.STAGE, retrieve.RetrieveConfig.model_validate(asked))
-            system = found / "dense.trec"
+            answers = found / "dense.trec"
         else:
-            model = f"{target}/model" if search is None else search["model"][1:]
-            system = self._folder(run, model)
+            answers = self._folder(run, (system if search is None else search["model"])[1:])
         chosen = {"suite": suite, "split": convention.split, "data": convention.kind}
         small = {"samples": SMOKE["samples"]} if self.smoke else {}
-        made = evaluate.EvaluateConfig(system=system, collections=(collection,), **chosen, **small)
+        made = evaluate.EvaluateConfig(system=answers, collections=(collection,), **chosen, **small)
         return [self._add(f"{label}-evaluation", evaluate.STAGE, made)]
 
     def _add(self, name: str, stage: Stage, made: config.Config) -> Path:
@@ -262,7 +293,9 @@ def _small(value: Any, key: str = "") -> Any:
     if isinstance(value, dict):
         small = {name: _small(inner, name) for name, inner in value.items()}
         if key == "loop":
-            return {name: one for name, one in small.items() if name in SMOKE_LOOP} | {"steps": SMOKE["steps"]}
+            return {name: one for name, one in small.items() if name in SMOKE_LOOP} | {
+                "steps": SMOKE["steps"]
+            }
         if small.get("kind") == "moco":
             small["queue"] = SMOKE["queue"]
         if "batching" in small:  # scheduled by epochs
@@ -331,7 +364,7 @@ def beside_paper(rows: Sequence[PaperRow], shown: Mapping[PaperRow, Sequence[Pat
             lines.append([row.name, "paper", *(f"{p / scale:.3f}" if p != "" else "" for p in row.printed)])
             lines.append(["", "here", *(cell(values, column) for column in row.columns)])
             if not row.columns:
-                lines = lines[:-2] + [[row.name, ", ".join(str(folder) for folder in shown[row])]]
+                lines[-2:] = [[row.name, ", ".join(map(str, shown[row]))]]
         head = ["", "from" if mine[0].columns else "folder", *mine[0].columns]
         parts.append(f"## {paper}, {table}\n\n{markdown(head, lines)}")
     return "\n".join(parts)

@@ -18,17 +18,33 @@ from tests.worlds.queries import make_t5
 TEXTS = Path(__file__).parents[2] / "recipes" / "smoke" / "texts"
 PASSAGES = 24
 LAYERS = 7  # Condenser's skip begins at layer 6
-BEIR = ("msmarco", "nq", "scifact", "nfcorpus", "fiqa", "arguana", "quora", "dbpedia-entity", "scidocs", "fever")
+BEIR = (
+    "msmarco",
+    "nq",
+    "scifact",
+    "nfcorpus",
+    "fiqa",
+    "arguana",
+    "quora",
+    "dbpedia-entity",
+    "scidocs",
+    "fever",
+)
 
 
 def make(data: Path) -> Path:
     """Write everything into `data`."""
     corpus = [json.loads(line) for line in (TEXTS / "corpus.jsonl").read_text().splitlines()[:PASSAGES]]
-    queries = [json.loads(line) for line in (TEXTS / "queries.jsonl").read_text().splitlines()[: 2 * PASSAGES]]
+    queries = [
+        json.loads(line) for line in (TEXTS / "queries.jsonl").read_text().splitlines()[: 2 * PASSAGES]
+    ]
     _models(data, [row["text"] for row in corpus] + [row["text"] for row in queries])
     passages = [(str(n), row["title"], row["text"]) for n, row in enumerate(corpus)]
     asked = [(str(100 + n), row["text"], str(n // 2)) for n, row in enumerate(queries)]
-    documents = [json.dumps({"id": f"d{i}", "title": title, "text": f"{text} {passages[i - 1][2]}"}) for i, (_, title, text) in enumerate(passages)]  # fmt: skip
+    documents = [
+        json.dumps({"id": f"d{i}", "title": title, "text": f"{text} {passages[i - 1][2]}"})
+        for i, (_, title, text) in enumerate(passages)
+    ]
     for name in ("wikipedia", "books", "ccnet"):
         _lines(data / name / "articles.jsonl", documents)
     _msmarco(data, passages, asked)
@@ -49,9 +65,20 @@ def make(data: Path) -> Path:
 def _models(data: Path, texts: Sequence[str]) -> None:
     words = Tokenizer.train(texts, "wordpiece", 400)
     bytes_ = Tokenizer.train(texts, "bpe", 600)
-    for name, family, tokenizer in (("bert-base-uncased", "bert", words), ("roberta-base", "roberta", bytes_)):
+    for name, family, tokenizer in (
+        ("bert-base-uncased", "bert", words),
+        ("roberta-base", "roberta", bytes_),
+    ):
         backbone = Backbone.create(
-            LAYERS, 16, 2, tokenizer.vocab_size, family=family, max_positions=130, dropout=0.0, seed=1, pad=tokenizer.pad
+            LAYERS,
+            16,
+            2,
+            tokenizer.vocab_size,
+            family=family,
+            max_positions=130,
+            dropout=0.0,
+            seed=1,
+            pad=tokenizer.pad,
         )
         Encoder(backbone, tokenizer, pooling="cls").save(data / name)
     make_t5(data / "all-with-prefix-t5-base-v1")
@@ -59,13 +86,18 @@ def _models(data: Path, texts: Sequence[str]) -> None:
 
 def _msmarco(data: Path, passages: Sequence[Sequence[str]], asked: Sequence[Sequence[str]]) -> None:
     """As Microsoft writes it: passages with titles, queries, judgements, triples; documents; TREC's questions."""
-    _lines(data / "msmarco-documents" / "msmarco-docs.tsv", ("\t".join((f"D{n}", "http://a.b", *rest)) for n, *rest in passages))
+    _lines(
+        data / "msmarco-documents" / "msmarco-docs.tsv",
+        ("\t".join((f"D{n}", "http://a.b", *rest)) for n, *rest in passages),
+    )
     folder, half = data / "msmarco-passage", len(asked) // 2
     _lines(folder / "corpus.tsv", ("\t".join(row) for row in passages))
     for split, some in (("train", asked[:half]), ("dev.small", asked[half:])):
         _lines(folder / f"queries.{split}.tsv", (f"{query}\t{text}" for query, text, _ in some))
         _lines(folder / f"qrels.{split}.tsv", (f"{query}\t0\t{own}\t1" for query, _, own in some))
-    triples = (f"{query}\t{own}\t{(int(own) + n) % PASSAGES}" for query, _, own in asked[:half] for n in (1, 2, 3))
+    triples = (
+        f"{query}\t{own}\t{(int(own) + n) % PASSAGES}" for query, _, own in asked[:half] for n in (1, 2, 3)
+    )
     _lines(folder / "qidpidtriples.train.full.2.tsv", triples)
     folder = data / "msmarco-document"
     _lines(folder / "msmarco-docs.tsv", ("\t".join((f"D{n}", "http://a.b", *rest)) for n, *rest in passages))
@@ -74,13 +106,21 @@ def _msmarco(data: Path, passages: Sequence[Sequence[str]], asked: Sequence[Sequ
         _lines(folder / f"msmarco-doc{split}-qrels.tsv", (f"{query} 0 D{own} 1" for query, _, own in some))
     for year, kind, mark in ((2019, "passage", ""), (2020, "passage", ""), (2019, "document", "D")):
         folder = data / f"trec-dl-{year}-{kind}"
-        _lines(folder / f"msmarco-test{year}-queries.tsv", (f"{query}\t{text}" for query, text, _ in asked[half:]))
+        _lines(
+            folder / f"msmarco-test{year}-queries.tsv",
+            (f"{query}\t{text}" for query, text, _ in asked[half:]),
+        )
         name = f"{year}qrels-{'pass' if kind == 'passage' else 'docs'}.txt"
         _lines(folder / name, (f"{query} 0 {mark}{own} 3" for query, _, own in asked[half:]))
 
 
-def _beir(folder: Path, passages: Sequence[Sequence[str]], asked: Sequence[Sequence[str]], splits: Sequence[str]) -> None:
-    _lines(folder / "corpus.jsonl", (json.dumps({"_id": n, "title": title, "text": text}) for n, title, text in passages))
+def _beir(
+    folder: Path, passages: Sequence[Sequence[str]], asked: Sequence[Sequence[str]], splits: Sequence[str]
+) -> None:
+    _lines(
+        folder / "corpus.jsonl",
+        (json.dumps({"_id": n, "title": title, "text": text}) for n, title, text in passages),
+    )
     _lines(folder / "queries.jsonl", (json.dumps({"_id": query, "text": text}) for query, text, _ in asked))
     for place, split in enumerate(splits):
         rows = (f"{query}\t{own}\t1" for query, _, own in asked[place :: len(splits)])
@@ -89,7 +129,10 @@ def _beir(folder: Path, passages: Sequence[Sequence[str]], asked: Sequence[Seque
 
 def _dpr(folder: Path, passages: Sequence[Sequence[str]], asked: Sequence[Sequence[str]]) -> None:
     """Passages, training data with negatives, and questions with answers, as DPR writes them."""
-    _lines(folder / "psgs_w100.tsv", ("id\ttext\ttitle", *(f"{int(n) + 1}\t{text}\t{title}" for n, title, text in passages)))
+    _lines(
+        folder / "psgs_w100.tsv",
+        ("id\ttext\ttitle", *(f"{int(n) + 1}\t{text}\t{title}" for n, title, text in passages)),
+    )
 
     def context(number: int) -> dict[str, object]:
         _, title, text = passages[number % PASSAGES]
@@ -103,7 +146,10 @@ def _dpr(folder: Path, passages: Sequence[Sequence[str]], asked: Sequence[Sequen
         for _, text, own in asked[:PASSAGES]
     ]  # fmt: skip
     _lines(folder / "biencoder-train.json", [json.dumps(train)])
-    _lines(folder / "nq-test.qa.csv", (f"{text}\t{[passages[int(own)][1]]!r}" for _, text, own in asked[PASSAGES:]))
+    _lines(
+        folder / "nq-test.qa.csv",
+        (f"{text}\t{[passages[int(own)][1]]!r}" for _, text, own in asked[PASSAGES:]),
+    )
 
 
 def _similarity(data: Path, passages: Sequence[Sequence[str]]) -> None:
@@ -111,7 +157,10 @@ def _similarity(data: Path, passages: Sequence[Sequence[str]]) -> None:
     for split in ("train", "dev", "test"):
         rows = (f'"{text}","{texts[n - 1]}",{n % 6}.0' for n, text in enumerate(texts))
         _lines(data / "stsb" / f"{split}.csv", rows)
-        triplets = (json.dumps({"anchor": text, "positive": texts[n - 1], "negative": texts[n - 2]}) for n, text in enumerate(texts))
+        triplets = (
+            json.dumps({"anchor": text, "positive": texts[n - 1], "negative": texts[n - 2]})
+            for n, text in enumerate(texts)
+        )
         _lines(data / "wikipedia-sections" / f"{split}.jsonl", triplets)
 
 

@@ -45,6 +45,7 @@ OWN = {
         "mcp install": "Put a retriever into the settings of an assistant.",
     },
     "Evaluate": {
+        "reproduce": "List, plan or run the tables of the papers.",
         "check": "Check which system of a retriever answers best, without building it again.",
         "label": "Judge in a browser which passages answer your questions.",
     },

@@ -47,7 +47,10 @@ def data_sets() -> dict[str, DataSet]:
     text = (resources.files("liebig.evaluation") / "data_sets.toml").read_text(encoding="utf-8")
     tree = tomllib.loads(text)
     archives = tree.pop("beir")
-    made = {folder: DataSet(folder, **{**fields, "files": tuple(fields.get("files", ()))}) for folder, fields in tree.items()}
+    made = {
+        folder: DataSet(folder, **{**fields, "files": tuple(fields.get("files", ()))})
+        for folder, fields in tree.items()
+    }
     for name, md5 in archives.items():
         suite = BY_NAME.get(f"beir/{name}")
         size = {} if suite is None else {"passages": suite.passages, "splits": {"test": suite.queries}}
@@ -82,7 +85,9 @@ def check(path: Path, expected: DataSet) -> Iterator[DataCheck]:
         file = next((place / name for place in (path, path.parent) if (place / name).is_file()), None)
         if file is not None:
             found = _md5(file)
-            yield DataCheck(name, f"md5 {found}" + ("" if found == md5 else f", expected {md5}"), found == md5)
+            yield DataCheck(
+                name, f"md5 {found}" + ("" if found == md5 else f", expected {md5}"), found == md5
+            )
         else:
             yield DataCheck(name, "not kept, so its md5 was not compared")
     if expected.files:  # a model

@@ -4,7 +4,7 @@ Every span is masked and goes through the Condenser; the late CLS vectors of all
 (Eq. 6), the diagonal left out. The loss is their mean plus the masked-LM terms (Eq. 7). The batch is run in
 chunks with cached gradients (Eq. 8–12, `train/step.py`), so its size is not bounded by memory.
 Cost: Condenser, and one more pass over the backbone without gradient when there is more than one chunk.
-Recipes: `recipes/cocondenser-*.toml`. Docs: `docs/methods/cocondenser.md`.
+Recipe: `recipes/cocondenser-msmarco.toml`. Docs: `docs/methods/cocondenser.md`.
 Tests: `tests/methods/test_pretrain_condenser.py`.
 """
 

@@ -23,11 +23,12 @@ from liebig.losses.contrastive import Similarity
 from liebig.methods.finetune_base import FinetuneRecipe
 from liebig.methods.retrieval import SIDES, RetrievalObjective
 from liebig.model.encoder import Encoder
+from liebig.model.settings import LTR_HEAD
 from liebig.train.batch import Batch, unweave, weave
 from liebig.train.distributed import World
 from liebig.train.objective import Contrast, Represented
 
-HEAD = "ltr.safetensors"
+
 
 
 class Ltr(RetrievalObjective):
@@ -97,4 +98,4 @@ class Ltr(RetrievalObjective):
     def save_head(self, folder: Path) -> None:
         """The head beside the model's files."""
         state = {name: value.detach().cpu().contiguous() for name, value in self.head.state_dict().items()}
-        save_file(state, folder / HEAD, metadata={"format": "pt"})
+        save_file(state, folder / LTR_HEAD, metadata={"format": "pt"})

@@ -3,7 +3,7 @@
 The encoder runs over both views, with what its folder has behind the pooling; the gradient flows through queries and
 keys, and keys come from all processes.
 Cost: the encoder on both views, and one more pass without gradient when the batch is cut into chunks.
-Recipe: `recipes/contriever-in-batch.toml`. Docs: `docs/methods/contriever.md`.
+Recipe: `recipes/contriever-ablations.toml`, Table 3. Docs: `docs/methods/contriever.md`.
 Tests: `tests/methods/test_pretrain_simclr.py`.
 """
 

@@ -35,6 +35,7 @@ POOLING_KEYS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+LTR_HEAD = "ltr.safetensors"  # beside a model that ranks pairs by a head; its vectors alone rank nothing
 # What `Encoder.save` writes beside weights and tokenizer; other libraries do without some of them.
 OWN_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 SMALL = 4 << 20  # bytes of a file whose hash is checked whenever a model is loaded; larger ones by their size

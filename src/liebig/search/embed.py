@@ -586,6 +586,12 @@ class Embedder:
         `light` does without torch too where numpy can compute the model: importing torch takes longer than a question.
         """
         path = model_folder(path)
+        if (path / LTR_HEAD).exists():
+            raise ModelError(
+                "the model ranks pairs by a head of its own (objective ltr), so its vectors cannot be searched",
+                file=path,
+                fix="fine-tune with objective.kind=contrastive",
+            )
         missing = find_spec("torch") is None
         if missing or (light and device in (None, "cpu")):
             try:

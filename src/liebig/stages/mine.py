@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -58,11 +59,11 @@ def run(config: MineConfig, folder: Folder) -> None:
         seed=config.seed,
     )
     queries = collection.query_ids(config.split)
-    judgements = Positives(config.collection / "judgements" / f"{config.split}.tsv", config.relevant)
+    positives = _positives(collection, config.split, config.relevant)
     path = folder.path / "groups" / f"{config.split}.jsonl"
     path.parent.mkdir(exist_ok=True)
     with Progress("mine", len(queries), "queries") as bar, path.open("w", encoding="utf-8") as file:
-        for group in miner.mine(queries, judgements.of):
+        for group in miner.mine(queries, positives):
             file.write(json_line(group_row(group)) + "\n")
             bar.advance()
         for reason, count in sorted(miner.counts.items()):
@@ -85,6 +86,17 @@ def _take(source: Source) -> Take:
         keep=source.keep,
         random=source.sample == "random",
     )
+
+
+def _positives(collection: Collection, split: str, relevant: int) -> Callable[[str], list[str]]:
+    """The positives of a query: as judged, or those of groups where nothing is judged, as in DPR's training data."""
+    path = collection.path / "judgements" / f"{split}.tsv"
+    if path.is_file() or split not in collection.splits_of("groups"):
+        return Positives(path, relevant).of
+    known: dict[str, list[str]] = {}
+    for group in collection.groups(split):
+        known.setdefault(group.query, []).extend(group.positives)
+    return lambda query: list(dict.fromkeys(known.get(query, ())))
 
 
 class Positives:
