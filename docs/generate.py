@@ -87,12 +87,27 @@ def reproduce_page() -> str:
     for paper, about in published()["papers"].items():
         parts.append(f"\n## {about['title']} ({about['authors']}, {about['year']})\n")
         for table in (table for table in published()["tables"] if table["paper"] == paper):
-            mine = [r for r in rows if r.paper == paper and r.table == table["table"] and r.columns == tuple(table["columns"])]
+            mine = [
+                r
+                for r in rows
+                if r.paper == paper and r.table == table["table"] and r.columns == tuple(table["columns"])
+            ]
             note = f" {table['note']}" if "note" in table else ""
             parts.append(f"\n**{table['table']}**: {table['what']}.{note}\n")
             head = ["row", "run", *(column.replace("beir/", "") for column in table["columns"])]
-            lines = [[r.name, "; ".join(f"`{run.replace('|', '¦')}`" for run in r.runs) or r.reason, *map(str, r.printed)] for r in mine]
-            parts.append(f"\n`liebig reproduce {paper}/{slug(table['table'])}`\n\n{markdown(head, lines)}" if lines else "")
+            lines = [
+                [
+                    r.name,
+                    "; ".join(f"`{run.replace('|', '¦')}`" for run in r.runs) or r.reason,
+                    *map(str, r.printed),
+                ]
+                for r in mine
+            ]
+            parts.append(
+                f"\n`liebig reproduce {paper}/{slug(table['table'])}`\n\n{markdown(head, lines)}"
+                if lines
+                else ""
+            )
     shared = [[f"`{name}`", f"`{run.replace('|', '¦')}`"] for name, run in published()["specs"].items()]
     parts.append(f"\n## What rows share\n\n{markdown(['name', 'run'], shared)}")
     return "".join(parts)
@@ -103,9 +118,13 @@ def data_page() -> str:
     lines = []
     for folder, one in data_sets().items():
         texts = "unknown" if one.estimated or not one.texts else f"{one.texts:,}"
-        splits = ", ".join(f"{split} {count:,}" for split, count in one.splits.items()) or ("" if one.files else "unknown")
+        splits = ", ".join(f"{split} {count:,}" for split, count in one.splits.items()) or (
+            "" if one.files else "unknown"
+        )
         hashes = ", ".join(f"{name} `{md5}`" for name, md5 in one.md5.items()) or "unknown"
-        lines.append(f"| `{folder}` | {one.title} | {one.get} | {'' if one.files else texts} | {splits} | {hashes} |\n")
+        lines.append(
+            f"| `{folder}` | {one.title} | {one.get} | {'' if one.files else texts} | {splits} | {hashes} |\n"
+        )
     return DATA + "".join(lines)
 
 
@@ -166,7 +185,12 @@ def pages() -> dict[Path, str]:
     lines = ",\n".join(json.dumps(form.model_dump(), ensure_ascii=False) for form in made)
     with patch.object(stage_command, "stored_forms", lambda: {form.name: form for form in made}):
         papers = {HERE / "reproduce.md": reproduce_page(), HERE / "data.md": data_page()}
-        return {HERE / "cli.md": cli_page(), HERE / "formats.md": formats_page(), **papers, stored: f"[\n{lines}\n]\n"}
+        return {
+            HERE / "cli.md": cli_page(),
+            HERE / "formats.md": formats_page(),
+            **papers,
+            stored: f"[\n{lines}\n]\n",
+        }
 
 
 def schemas() -> dict[Path, str]:

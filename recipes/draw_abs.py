@@ -33,7 +33,9 @@ def draw(source: Path, out: Path, splits: dict[str, int], passages: int, seed: i
     random = np.random.default_rng(seed)
     wanted = sum(splits.values())
     if len(positives) < wanted:
-        raise SystemExit(f"{source} has {len(positives):,} judged training queries, fewer than the {wanted:,} to draw")
+        raise SystemExit(
+            f"{source} has {len(positives):,} judged training queries, fewer than the {wanted:,} to draw"
+        )
     queries = random.permutation(sorted(positives))[:wanted].tolist()
     kept = {passage for query in queries for passage in positives[query]}
     others = random.permutation([name for name in ids if name not in kept])
@@ -41,15 +43,26 @@ def draw(source: Path, out: Path, splits: dict[str, int], passages: int, seed: i
     (out / "qrels").mkdir(parents=True)
     start = 0
     for split, count in splits.items():
-        rows = [f"{query}\t{passage}\t1\n" for query in queries[start : start + count] for passage in positives[query]]
-        (out / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows), encoding="utf-8")
+        rows = [
+            f"{query}\t{passage}\t1\n"
+            for query in queries[start : start + count]
+            for passage in positives[query]
+        ]
+        (out / "qrels" / f"{split}.tsv").write_text(
+            "query-id\tcorpus-id\tscore\n" + "".join(rows), encoding="utf-8"
+        )
         start += count
     chosen = set(queries)
-    with (out / "corpus.jsonl").open("w", encoding="utf-8") as corpus, (out / "queries.jsonl").open("w", encoding="utf-8") as asked:
+    with (
+        (out / "corpus.jsonl").open("w", encoding="utf-8") as corpus,
+        (out / "queries.jsonl").open("w", encoding="utf-8") as asked,
+    ):
         for item in records(source):
             record = item.record
             if isinstance(record, Passage) and record.id in kept:
-                corpus.write(json.dumps({"_id": record.id, "title": record.title, "text": record.text}) + "\n")
+                corpus.write(
+                    json.dumps({"_id": record.id, "title": record.title, "text": record.text}) + "\n"
+                )
             elif isinstance(record, Query) and record.id in chosen:
                 asked.write(json.dumps({"_id": record.id, "text": record.text}) + "\n")
 
@@ -60,7 +73,9 @@ def records(source: Path):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("source", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--seed", type=int, default=0)

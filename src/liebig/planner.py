@@ -496,7 +496,7 @@ def measure(config: BuildConfig) -> SourceSize:
 
 
 # What stages take on one H200 before their data is there: products of the layers over the share of the chip's matrix
-# rate that steps and encoding were measured to reach (bench/README.md: .42 to .58). What runs on the CPU is not counted.
+# rate that steps and encoding were measured to reach (bench/README.md: .42 to .58). CPU work is not counted.
 
 H200 = 788e12 * 0.45  # FLOP/s
 GENERATED = (

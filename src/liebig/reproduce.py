@@ -139,8 +139,8 @@ class Reproduction:
 
     def add(self, row: PaperRow) -> None:
         """Plan what a row needs, and its evaluations on sets that its recipes do not evaluate on."""
-        runs = [self._run(words) for spec in row.runs for words in self._variants(spec)]
-        folders = [self._folder(run, target) for run in runs for target in run.targets]
+        runs = [self.run_of(words) for spec in row.runs for words in self._variants(spec)]
+        folders = [self.folder(run, target) for run in runs for target in run.targets]
         covered = {suite for run in runs for target in run.targets for suite in _suites(run.stages[target])}
         printed = dict.fromkeys(column.partition(" ")[0] for column in row.columns)
         suites = (suite for name in printed if name != MEAN for suite in _members(name))
@@ -183,8 +183,8 @@ class Reproduction:
             if self.smoke:
                 return
 
-    def _run(self, words: Sequence[str]) -> PaperRun:
-        """RECIPE KEY=VALUE… start=FOLDER @STAGE,…; the first word may be a name in `[specs]`, whose words come first."""
+    def run_of(self, words: Sequence[str]) -> PaperRun:
+        """RECIPE KEY=VALUE… start=FOLDER @STAGE,…; a first word of `[specs]` stands for its words."""
         specs = published()["specs"]
         while words[0] in specs:
             words = [*shlex.split(specs[words[0]]), *words[1:]]
@@ -204,7 +204,7 @@ class Reproduction:
             {name: _small(fields) for name, fields in stages.items()} if self.smoke else stages, targets
         )
 
-    def _folder(self, run: PaperRun, target: str) -> Path:
+    def folder(self, run: PaperRun, target: str) -> Path:
         """The folder of a stage, or below it, after everything that it reads is planned."""
         name, _, rest = target.partition("/")
         if name not in run.folders:
@@ -230,7 +230,7 @@ class Reproduction:
         if isinstance(value, list):
             return [self._placed(run, inner) for inner in value]
         if isinstance(value, str) and value.startswith("@"):
-            return str(self._folder(run, value[1:]))
+            return str(self.folder(run, value[1:]))
         if isinstance(value, str) and (value.startswith(DATA) or value in published()["specs"]):
             return str(self._source(value))
         return value
@@ -239,8 +239,8 @@ class Reproduction:
         path = self._home(name)
         if name in published()["specs"] and not path.exists():
             if name not in self.known:
-                made = self._run([name])
-                self.known[name] = self._folder(made, made.targets[0])
+                made = self.run_of([name])
+                self.known[name] = self.folder(made, made.targets[0])
             return self.known[name]
         self.sources[name] = path
         return path
@@ -270,7 +270,7 @@ class Reproduction:
             found = self._add(f"{label}-run", retrieve.STAGE, retrieve.RetrieveConfig.model_validate(asked))
             answers = found / "dense.trec"
         else:
-            answers = self._folder(run, (system if search is None else search["model"])[1:])
+            answers = self.folder(run, (system if search is None else search["model"])[1:])
         chosen = {"suite": suite, "split": convention.split, "data": convention.kind}
         small = {"samples": SMOKE["samples"]} if self.smoke else {}
         made = evaluate.EvaluateConfig(system=answers, collections=(collection,), **chosen, **small)

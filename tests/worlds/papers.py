@@ -100,7 +100,7 @@ def _msmarco(data: Path, passages: Sequence[Sequence[str]], asked: Sequence[Sequ
     )
     _lines(folder / "qidpidtriples.train.full.2.tsv", triples)
     folder = data / "msmarco-document"
-    _lines(folder / "msmarco-docs.tsv", ("\t".join((f"D{n}", "http://a.b", *rest)) for n, *rest in passages))
+    _lines(folder / "corpus.tsv", ("\t".join((f"D{n}", *rest)) for n, *rest in passages))
     for split, some in (("train", asked[:half]), ("dev", asked[half:])):
         _lines(folder / f"msmarco-doc{split}-queries.tsv", (f"{query}\t{text}" for query, text, _ in some))
         _lines(folder / f"msmarco-doc{split}-qrels.tsv", (f"{query} 0 D{own} 1" for query, _, own in some))

@@ -29,8 +29,6 @@ from liebig.train.distributed import World
 from liebig.train.objective import Contrast, Represented
 
 
-
-
 class Ltr(RetrievalObjective):
     """The towers of a retriever, and a head on pairs of vectors."""
 

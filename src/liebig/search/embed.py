@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkab
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig.base.errors import MissingDependency
+from liebig.base.errors import MissingDependency, ModelError
 from liebig.base.hub import model_folder
 from liebig.base.machine import (
     Pace,
@@ -43,6 +43,7 @@ from liebig.base.records import Title
 from liebig.model.numpy_model import NumpyEncoder, NumpyModel
 from liebig.model.onnx_graph import OnnxEncoder, OnnxModel, graph_folder, is_export
 from liebig.model.settings import (
+    LTR_HEAD,
     TOKENS_CPU,
     TOKENS_INT8,
     ModelSettings,
