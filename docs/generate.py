@@ -1,4 +1,4 @@
-"""Write what is generated from the code: docs/cli.md, reproduce.md and data.md, the tables of docs/formats.md, the forms
+"""Write what is generated from the code: docs/cli.md, reproduce.md, data.md, the tables of docs/formats.md, the forms
 of `--help`, the JSON schemas of the recipes.
 
 `make docs` runs it. The pages are tracked, and a test fails if they are out of date. docs/schema/ is not tracked;
@@ -50,8 +50,8 @@ stand before or behind the command's name. [`--json`](json.md) prints results fo
 
 REPRODUCE = """# Reproduce the papers
 
-**Nobody has run any of this at the papers' full size with Liebig yet.** The tests hold every loss to its formula and run
-these rows with two steps on invented texts. What the methods did with small encoders is in `experiments/`.
+**Nobody has run any of this at the papers' full size with Liebig yet.** The tests hold every loss to its formula and
+run these rows with two steps on invented texts. What the methods did with small encoders is in `experiments/`.
 
 ```bash
 liebig reproduce                                  # all tables and figures
@@ -64,17 +64,17 @@ liebig reproduce cocondenser/table-5              # runs it, and prints the pape
 ```
 
 A name may stop at the paper or go on to a row (`contriever/table-4/ict`). Stages that rows share run once, and the same
-command resumes. `data/` holds [the data sets](data.md). A pre-trained model such as `data/condenser` is made by its own run if
-it is not there, so a published checkpoint can take its place (`liebig import`). `STAGE.KEY=VALUE` changes a stage of all
-runs; `--smoke` does everything in two steps. Where a value is written `4|8`, the paper searches for it: all are run.
+command resumes. `data/` holds [the data sets](data.md). A pre-trained model such as `data/condenser` is made by its own
+run if it is not there, so a published checkpoint can take its place (`liebig import`). `STAGE.KEY=VALUE` changes a stage of
+all runs; `--smoke` does everything in two steps. Where a value is written `4|8`, the paper searches for it: all are run.
 
 An empty *run* means that the row's figures are another system's. Reasons stand where a row cannot be run.
 """
 DATA = """# Data for the papers
 
-Each set is a folder below `data/` (`liebig reproduce --data` names another). `liebig doctor data/NAME` compares files, hashes and
-counts with what sources state; *unknown* means that none does. A hash is that of the file as it is downloaded, and compared
-if the file was kept in the folder or beside it. BookCorpus, Wikipedia's date and CCNet's snapshot are not stated by the papers.
+Each set is a folder below `data/` (`liebig reproduce --data` names another). `liebig doctor data/NAME` compares files,
+hashes and counts with what sources state; *unknown* means that none does. A hash is that of the file as it is downloaded,
+and compared if the file was kept in the folder or beside it. The papers state neither Wikipedia's date nor CCNet's snapshot.
 
 | folder | what | where from | texts | queries by split | md5 |
 | --- | --- | --- | ---: | --- | --- |

@@ -108,7 +108,9 @@ def test_a_row_of_retriever_1_needs_no_retriever_2(tmp_path):
 
 def test_a_searched_value_makes_a_run_each_and_overrides_reach_their_stages(tmp_path):
     [row] = select("condenser/table-2/bert-1-k-triplets")
-    epochs = [i.config.loop.epochs for i in planned([row], tmp_path).made.values() if i.stage.name == "finetune"]
+    epochs = [
+        i.config.loop.epochs for i in planned([row], tmp_path).made.values() if i.stage.name == "finetune"
+    ]
     assert epochs == [1, 4, 8]
     work = planned([row], tmp_path, overrides=["model.loop.epochs=2"])
     assert [i.config.loop.epochs for i in work.made.values() if i.stage.name == "finetune"] == [2]
@@ -140,7 +142,9 @@ def test_a_plan_counts_hours_and_money_once_per_stage(tmp_path):
     assert first["stages"].items() <= whole["stages"].items()
     # 503,000 queries, 3 epochs, 8 passages of 82 tokens and a query: 1 G tokens through 12 x 768 four times.
     hours = next(h for name, h in whole["stages"].items() if name.startswith("retriever-2"))
-    assert hours == pytest.approx(502_939 * 3 * (10 + 8 * 82) * 4 * 2 * 12 * 12 * 768**2 / (788e12 * 0.45) / 3600)
+    assert hours == pytest.approx(
+        502_939 * 3 * (10 + 8 * 82) * 4 * 2 * 12 * 12 * 768**2 / (788e12 * 0.45) / 3600
+    )
 
 
 @pytest.fixture(scope="session")
@@ -161,7 +165,9 @@ def test_a_row_runs_in_its_smoke_form(name, paper_data, paper_runs):
     work.add(row)
     pipeline.run(work.stages(), lambda said: None)
     values = measured(work.shown[row])
-    columns = [column for column in row.columns if column.partition(" ")[0] not in ("beir/mean", "beir/cqadupstack")]
+    columns = [
+        column for column in row.columns if column.partition(" ")[0] not in ("beir/mean", "beir/cqadupstack")
+    ]
     there = [column for column in columns if cell(values, column)]
     assert there or not row.columns
     if not row.columns[:1] or not row.columns[0].startswith("beir/"):
@@ -173,7 +179,14 @@ def test_the_command_lists_plans_and_runs(paper_data, paper_runs, monkeypatch):
     app = make_app()
     listed = CliRunner().invoke(app, ["reproduce"]).output
     assert "cocondenser/table-5" in listed
-    words = ["reproduce", "condenser/table-1/bert-all-pairs", "--data", str(paper_data), "--out", str(paper_runs)]
+    words = [
+        "reproduce",
+        "condenser/table-1/bert-all-pairs",
+        "--data",
+        str(paper_data),
+        "--out",
+        str(paper_runs),
+    ]
     plan = json.loads(CliRunner().invoke(app, [*words, "--plan", "--json"]).output)
     assert plan["data"] == {"data/stsb": True, "data/bert-base-uncased": True}
     done = CliRunner().invoke(app, [*words, "--smoke"])

@@ -1,4 +1,5 @@
-"""`liebig doctor`: checks of this machine (versions, GPUs, attention) and of a folder, if one is given.
+"""`liebig doctor`: checks of this machine (versions, GPUs, attention) and of a retriever's folder, or of a data set of the
+papers, if one is given.
 
 Without torch everything is checked but the vectors, which cannot be made again.
 """
@@ -26,6 +27,7 @@ from liebig.base.records import Passage
 from liebig.base.rng import permute
 from liebig.bm25.search import BM25
 from liebig.collection import Collection
+from liebig.evaluation import data_sets
 from liebig.indexes import open_index
 from liebig.indexes.base import Index
 from liebig.search.embed import Embedder
@@ -305,13 +307,22 @@ def findings(folder: Path | None) -> Iterator[Finding]:
         return
     if not folder.is_dir():
         raise DataError("there is no such folder", file=folder, fix="name a retriever's folder")
+    expected = data_sets.known(folder)
+    if not (folder / NAME).is_file() and expected is not None:
+        fix = f"get it again: {expected.get}"
+        for one in data_sets.check(folder, expected):
+            yield Finding(one.name, one.what, one.good, "" if one.good else fix)
+        return
     if not (folder / NAME).is_file():
-        raise DataError("is not a retriever", file=folder, fix="name a folder of liebig build")
+        fix = "name a folder of liebig build, or a data set of docs/data.md"
+        raise DataError("is not a retriever", file=folder, fix=fix)
     yield from examine(folder)
 
 
 def command(
-    folder: Annotated[Path | None, typer.Argument(help="Folder of a retriever.")] = None,
+    folder: Annotated[
+        Path | None, typer.Argument(help="Folder of a retriever, or of a data set of the papers.")
+    ] = None,
     json: Annotated[
         bool,
         typer.Option("--json", help="Print the findings as one line of JSON; docs/json.md has the fields."),

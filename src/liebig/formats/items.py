@@ -21,7 +21,7 @@ from liebig.formats.ledger import Ledger
 from liebig.formats.read_before import ReadBefore, ReadingLog
 
 Record = Document | Passage | Query | Judgement | Group | ScoredPair | Tuple | Hit
-SPLIT = re.compile(r"(?<![a-z])(train|dev|validation|valid|val|test|eval)(?:[._-]?(small))?(?![a-z])")
+SPLIT = re.compile(r"(?<![a-z])(?:doc)?(train|dev|validation|valid|val|test|eval)(?:[._-]?(small))?(?![a-z])")
 NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 SAME = {"validation": "dev", "valid": "dev", "val": "dev"}
 

@@ -1,12 +1,13 @@
 """CoT-MAE: one side of a pair is masked and encoded; a shallow decoder rebuilds the other side from its vector.
 
 Encoder: masked language modelling at 30 %. Decoder: the embeddings of the other side, masked at 45 % (CoT-MAE's own
-paper, Wu et al. 2022; query-as-context gives none), with the encoder's CLS in the first place, through two fresh layers (query-as-context, Eq. 8–11). Symmetric pairs go both
-ways; of passage + query the passage is encoded and the query decoded. The causal decoder of the released
-query-as-context code predicts each next token of the unmasked query instead. No contrast, so no cached gradients.
+paper, Wu et al. 2022; query-as-context gives none), with the encoder's CLS in the first place, through two fresh layers
+(query-as-context, Eq. 8–11). Symmetric pairs go both ways; of passage + query the passage is encoded and the query
+decoded. The causal decoder of the released query-as-context code predicts each next token of the unmasked query
+instead. No contrast, so no cached gradients.
 `bow` adds bag-of-words prediction from the encoder's CLS (`bow.py`).
 Cost: MLM on the encoder's side, and the decoder's layers and the vocabulary on the other.
-Recipe: `recipes/cotmae-msmarco.toml`; on queries: `liebig reproduce query-as-context`. Docs: `docs/query-as-context.md`.
+Recipe: `recipes/cotmae-msmarco.toml`; `liebig reproduce query-as-context`. Docs: `docs/query-as-context.md`.
 Tests: `tests/methods/test_pretrain_cotmae.py`.
 
 T packed tokens, B sequences, D width, H heads, E head width, W+1 keys a token sees.

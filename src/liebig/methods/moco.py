@@ -4,7 +4,7 @@ Keys come from a momentum encoder, θ_k ← m θ_k + (1 − m) θ_q, without gra
 processes enter the queue in the order of the batch, and the oldest leave. Other keys of the same batch are no
 negatives. Queue and momentum encoder are part of the state, so they are in every checkpoint, and every process
 holds the same ones: nothing is sent but the new keys. Cost: a forward pass for the keys, a second copy of the
-encoder, and queue x width numbers. Recipes: `recipes/contriever.toml`, `contriever-ablations.toml`. Docs: `docs/methods/contriever.md`.
+encoder, and queue x width numbers. Recipes: `recipes/contriever*.toml`. Docs: `docs/methods/contriever.md`.
 Tests: `tests/methods/test_pretrain_moco.py`.
 
 n examples, D width, K queue.
