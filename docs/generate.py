@@ -64,17 +64,19 @@ liebig reproduce cocondenser/table-5              # runs it, and prints the pape
 ```
 
 A name may stop at the paper or go on to a row (`contriever/table-4/ict`). Stages that rows share run once, and the same
-command resumes. `data/` holds [the data sets](data.md). A pre-trained model such as `data/condenser` is made by its own
-run if it is not there, so a published checkpoint can take its place (`liebig import`). `STAGE.KEY=VALUE` changes a stage of
-all runs; `--smoke` does everything in two steps. Where a value is written `4|8`, the paper searches for it: all are run.
+command resumes. `data/` holds [the data sets](data.md). A pre-trained model such as `data/condenser` is made by its
+own run if it is not there, so a published checkpoint can take its place (`liebig import`). `STAGE.KEY=VALUE` changes a
+stage of all runs; `--smoke` does everything in two steps. Where a value is written `4¦8`, the paper searches for it:
+all are run.
 
 An empty *run* means that the row's figures are another system's. Reasons stand where a row cannot be run.
 """
 DATA = """# Data for the papers
 
-Each set is a folder below `data/` (`liebig reproduce --data` names another). `liebig doctor data/NAME` compares files,
-hashes and counts with what sources state; *unknown* means that none does. A hash is that of the file as it is downloaded,
-and compared if the file was kept in the folder or beside it. The papers state neither Wikipedia's date nor CCNet's snapshot.
+Each set is a folder below `data/` (`liebig reproduce --data` names another). `liebig doctor data/NAME` compares
+files, hashes and counts with what sources state; *unknown* means that none does. A hash is that of the file as it is
+downloaded, and compared if the file was kept in the folder or beside it. The papers state neither Wikipedia's date nor
+CCNet's snapshot.
 
 | folder | what | where from | texts | queries by split | md5 |
 | --- | --- | --- | ---: | --- | --- |

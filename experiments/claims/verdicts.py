@@ -3,12 +3,13 @@
     python experiments/claims/verdicts.py      # writes claims.md, in seconds, from what is stored
     python experiments/claims/run.py page      # makes checks.csv anew from the runs on disk, then the same
 
-An interval of a check resamples seeds and documents, and says nothing about another start. How much a difference varies
-from start to start is fitted from all pairs of starts that ran the same check: the variance of their differences beyond
-what their own intervals explain. A statement is the mean over its sets, numbers of labels and starts; its interval adds
-that variance. It *holds* above zero; *paper's size excluded* means that the paper's own difference lies above the interval;
-else it is *undecided*. With labels, sets on which an arm has .9 already are left out: they have no room for the
-paper's difference. Spearman's correlation is no mean over pairs: its samples are of pairs and seeds.
+An interval of a check resamples seeds and documents, and says nothing about another start. How much a difference
+varies from start to start is fitted from all pairs of starts that ran the same check: the variance of their
+differences beyond what their own intervals explain. A statement is the mean over its sets, numbers of labels and
+starts; its interval adds that variance. It *holds* above zero; *paper's size excluded* means that the paper's own
+difference lies above the interval; else it is *undecided*. With labels, sets on which an arm has .9 already are left
+out: they have no room for the paper's difference. Spearman's correlation is no mean over pairs: its samples are of
+pairs and seeds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is known of the papers' data: the checks of `liebig doctor DATA`, and the draw of the ABS paper's part of MS MARCO."""
+"""What is known of the papers' data: the checks of `liebig doctor DATA`, and the draw of ABS's part of MS MARCO."""
 
 from __future__ import annotations
 

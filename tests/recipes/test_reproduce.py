@@ -52,7 +52,7 @@ def test_a_row_that_a_paper_trained_is_runnable_or_says_why(paper):
     borrowed = {
         ("condenser", "BERT + NLI"), ("condenser", "ME-BERT"), ("cocondenser", "DPR-PAQ"), ("cocondenser", "ME-BERT"),
         ("query-as-context", "ColBERT"), ("query-as-context", "Condenser"), ("query-as-context", "coCondenser"),
-        ("query-as-context", "CoT-MAE"), ("contriever", "ColBERT"), ("cocondenser", "Adaptive Batch"), ("condenser", "ColBERT"),
+        ("query-as-context", "CoT-MAE"), ("contriever", "ColBERT"), ("cocondenser", "Adaptive Batch"),
     }  # fmt: skip
     open_rows = [
         row.slug

@@ -1,5 +1,5 @@
-"""`liebig doctor`: checks of this machine (versions, GPUs, attention) and of a retriever's folder, or of a data set of the
-papers, if one is given.
+"""`liebig doctor`: checks of this machine (versions, GPUs, attention) and of a retriever's folder, or of
+a data set of the papers, if one is given.
 
 Without torch everything is checked but the vectors, which cannot be made again.
 """

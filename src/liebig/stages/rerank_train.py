@@ -27,7 +27,6 @@ from liebig.model.backbone import Backbone, make_backbone
 from liebig.model.cross_encoder import CrossEncoder, takes_segments
 from liebig.model.loading import BackboneConfig, new_classifier
 from liebig.ragged import Ragged
-from liebig.search.mine import LOSSES
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.loop import Epochs, LoopConfig
 from liebig.train.optim import AdamWConfig, OptimConfig, ScheduleConfig
