@@ -38,6 +38,7 @@ from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Options
 from liebig.methods.finetuning import FinetuneConfig
 from liebig.methods.pretraining import PretrainConfig
+from liebig.methods.sources.crops import CropSource
 from liebig.model.loading import FolderBackbone, NewBackbone
 from liebig.model.settings import TransformerFile, read_model_file
 from liebig.search.embed import Embedder, pools_sentences
@@ -572,9 +573,9 @@ def _flop(start: Any, tokens: float, passes: int) -> float:
 
 
 def _gpu_pretrain(config: PretrainConfig, corpus: PaperCorpus) -> float | None:
-    kind = config.source.kind
-    pairs = kind != "blocks"
-    length = 0.3 * config.source.window if kind == "crops" else config.max_length  # type: ignore[attr-defined]
+    source = config.source
+    pairs = source.kind != "blocks"
+    length = 0.3 * source.window if isinstance(source, CropSource.Config) else float(config.max_length)
     examples: float | None = config.loop.steps and float(config.loop.steps * config.loop.batch)
     if examples is None:
         whole = corpus.texts * (1 if pairs else corpus.tokens / length)

@@ -8,16 +8,19 @@ import pytest
 from liebig import encoders
 from liebig.base import machine
 from liebig.base.compiled import byte_products
+from liebig.base.errors import ModelError
 from liebig.base.records import Passage
 from liebig.evaluation.encoders import ModelScorer
 from liebig.indexes.exact import ExactIndex
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.model.kernels import int8
+from liebig.model.settings import LTR_HEAD
 from liebig.search import embed
 from liebig.search.embed import Embedder, TextItem, TextRequest, Workers
 from liebig.search.systems import QueryEncoder
 from liebig.text.tokenizer import Tokenizer
+from tests.worlds.models import small_encoder
 
 WORDS = ["soil", "barley", "nutrient", "law", "of", "the", "minimum", "chemistry", "agriculture", "corpus"]
 PASSAGES = [Passage(f"p{i}", " ".join(WORDS[: 1 + i % 9]) * (1 + i % 4), WORDS[i % 10]) for i in range(40)]
@@ -106,3 +109,11 @@ def test_questions_in_int8_are_near_those_in_fp32():
         for precision in ("int8", "fp32")
     )
     assert (rough * exact).sum(1).min() > 0.999
+
+
+def test_a_model_that_ranks_by_a_head_is_refused_by_everything_that_encodes(tmp_path):
+    """The ABS paper's LTR baseline: `liebig encode` and `retrieve` load models here."""
+    folder = small_encoder(tmp_path / "model")
+    (folder / LTR_HEAD).write_bytes(b"")
+    with pytest.raises(ModelError, match="ranks pairs by a head of its own"):
+        Embedder.load(folder)

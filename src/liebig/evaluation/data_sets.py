@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from liebig.base.records import Document, Judgement, Passage, Query, ScoredPair
 from liebig.evaluation.tasks import BY_NAME
@@ -53,7 +54,9 @@ def data_sets() -> dict[str, DataSet]:
     }
     for name, md5 in archives.items():
         suite = BY_NAME.get(f"beir/{name}")
-        size = {} if suite is None else {"passages": suite.passages, "splits": {"test": suite.queries}}
+        size: dict[str, Any] = (
+            {} if suite is None else {"passages": suite.passages, "splits": {"test": suite.queries}}
+        )
         title, get = f"BEIR, {name}", f"{BEIR}/{name}.zip, unpacked"
         folder = f"data/beir/{name}"
         made[folder] = DataSet(folder, title, get, md5={f"{name}.zip": md5}, **size)
