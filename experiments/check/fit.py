@@ -2,9 +2,15 @@
 
     python experiments/check/fit.py                      # the tables: each source decided by what others measured
     python experiments/check/fit.py --write              # and the constants, from all sources, to builder/decide.json
-    python experiments/check/fit.py --join OUT ...       # first put what measure.py wrote to OUT into measured.csv.xz
+    python experiments/check/fit.py --join OUT           # first put what measure.py wrote to OUT into measured.csv.xz
 
-Reads `measured.csv.xz` (`measure.py`) and, for trained and taught encoders, the builds of `experiments/adaptation`.
+Reads `measured.csv.xz` and, for trained and taught encoders, the builds of `experiments/adaptation`.
+
+`measured.csv.xz` has a line per corpus and kind of question: their number, the value of the plain hybrid, then of
+every other candidate the mean difference to it and its standard error, all in hundred-thousandths. People's questions
+have the kind `people`; `some-0` and `rest-0` are 100 of them (or half) and the others, `half-0` and `other-0` two
+halves, drawn by chance. `scatter` lines have the covariance of differences from question to question, `signs` what the
+encoder sees.
 """
 
 from __future__ import annotations
@@ -32,17 +38,22 @@ from liebig.builder.decide import (
     SignEffect,
     believe,
 )
+from liebig.builder.judge import BASELINE, START, SystemJudge
 from liebig.builder.questions import OWN
-from liebig.builder.signs import SENTENCES
+from liebig.builder.signs import SENTENCES, UNREADABLE, foreign
 
 HERE = Path(__file__).parent
 Values = NDArray[np.float64]
 SCALE = 1e-5
 MEASURED = "measured.csv.xz"
-UNREAD = 0.5  # share of unknown pieces
-SIGNS = ("pieces", "titles", "characters")
+DRAWS, SOME, HALVES = 2, 100, 4
+BASE = BASELINE.key
+CANDIDATES = [
+    choice.key for choice in SystemJudge([], {START: []}, sentences={START: []}).candidates(START)
+] + [BASE]
+SIGNS = ("foreign", "titles")
 LEAST = 1e-4  # variance of gains in any direction
-RIDGE = 0.3  # of the signs' effects: a few sources say little about each
+RIDGE = 0.05  # of the signs' effects: a few sources say little about each
 DOUBT = 2.0  # so that what is said with 90 % is true in 90 %
 KINDS = ("generated", "heading", "title", "sentence", "claim", "keywords", "related")
 
@@ -80,9 +91,9 @@ def read(path: Path) -> tuple[tuple[str, ...], list[Case]]:
         for corpus, sources, kind, count, *cells in table:
             case = cases.setdefault(corpus, Case(corpus, tuple(sources.split("+"))))
             if kind == "signs":
-                case.signs = {
-                    name: float(value) for name, value in (cell.split("=") for cell in cells if cell)
-                }
+                seen = (cell.split("=") for cell in cells if cell)
+                case.signs = {name: float(value) for name, value in seen}
+                case.signs["foreign"] = foreign(case.signs["pieces"])
             elif kind.startswith("scatter"):
                 matrix = np.zeros((len(names), len(names)))
                 matrix[np.triu_indices(len(names))] = [SCALE * int(cell) for cell in cells]
@@ -94,7 +105,7 @@ def read(path: Path) -> tuple[tuple[str, ...], list[Case]]:
     for corpus, kinds in raw.items():
         case = cases[corpus]
         for kind, (count, mean, error) in kinds.items():
-            people = kind.split("-")[0] in ("people", "some", "rest")
+            people = kind.split("-")[0] in ("people", "some", "rest", "half", "other")
             scatter = case.scatter["scatter" if people else "scatter-own"]
             deviation = np.sqrt(np.maximum(np.diag(scatter), 1e-12))
             scatter = scatter / np.outer(deviation, deviation) * count * np.outer(error, error)
@@ -206,6 +217,7 @@ class Outcome:
     case: Case
     choice: int
     true: Values  # gains by people's questions, the plain hybrid first
+    asked: int  # of these
     belief: Belief
 
     @property
@@ -216,6 +228,41 @@ class Outcome:
     def loss(self) -> float:
         """Below the better of BM25 and the plain hybrid."""
         return float(max(0.0, self.true[1]) - self.true[self.choice])
+
+    @property
+    def honest_regret(self) -> float:
+        """To the candidate that half of people's questions put first, on the other half: no chance helps it."""
+        there = len(self.belief.mean)  # without sentences where passages have but one
+        gains = []
+        for number in range(HALVES):
+            halves = [
+                np.append(0.0, self.case.kinds[f"{half}-{number}"].mean)[:there] for half in ("half", "other")
+            ]
+            gains += [two[one.argmax()] - two[self.choice] for one, two in (halves, halves[::-1])]
+        return float(np.mean(gains))
+
+
+def chance(made: Sequence[Outcome], draws: int = 200) -> float:
+    """The mean regret of one who knows the truth: what is best in hindsight is so by chance, too.
+
+    The truth of a corpus is drawn from what is known of it with all of people's questions, and they are asked anew.
+    """
+    draw = np.random.default_rng(0)
+    regrets = []
+    for one in made:
+        people = one.case.true
+        count = len(one.belief.mean) - 1
+        scatter = people.scatter[:count, :count]
+        error = positive(scatter / people.questions)
+        belief = Belief(one.belief.mean[1:], positive(one.belief.covariance[1:, 1:]))
+        belief = belief.updated(people.mean[:count], error)
+        truth = np.pad(
+            draw.multivariate_normal(belief.mean, positive(belief.covariance), draws), ((0, 0), (1, 0))
+        )
+        error = positive(scatter / one.asked)
+        seen = truth + np.pad(draw.multivariate_normal(np.zeros(count), error, draws), ((0, 0), (1, 0)))
+        regrets.append(float((seen.max(1) - seen[np.arange(draws), truth.argmax(1)]).mean()))
+    return float(weights_of([one.case for one in made]) @ np.array(regrets))
 
 
 def outcomes(
@@ -232,7 +279,8 @@ def outcomes(
                 draws = [(case.kinds[f"some-{n}"], case.kinds[f"rest-{n}"]) for n in range(2)]
             for people, rest in draws:
                 belief = chosen(case, constants, kinds, people)
-                made.append(Outcome(case, belief.best((0, 1)), np.append(0.0, rest.mean), belief))
+                true = np.append(0.0, rest.mean)[: len(belief.mean)]
+                made.append(Outcome(case, belief.best((0, 1)), true, rest.questions, belief))
     return made
 
 
@@ -241,9 +289,11 @@ def summary(made: Sequence[Outcome], names: Sequence[str]) -> str:
     regret = weights @ np.array([one.regret for one in made])
     losses = np.array([one.loss for one in made])
     gain = weights @ np.array([one.true[one.choice] for one in made])
+    honest = weights @ np.array([one.honest_regret for one in made])  # without people's questions
     return (
-        f"gain {gain:+.4f}, regret {regret:.4f}, worst loss to max(BM25, plain) {losses.max():.4f} "
-        f"({made[int(losses.argmax())].case.name}), {(losses > 0.01).sum()} of {len(made)} above .010"
+        f"gain {gain:+.4f}, regret {regret:.4f} (honest {honest:.4f}), worst loss to max(BM25, plain) "
+        f"{losses.max():.4f} ({made[int(losses.argmax())].case.name}), "
+        f"{(losses > 0.01).sum()} of {len(made)} above .010"
     )
 
 
@@ -281,6 +331,10 @@ def earlier(evidence: Sequence[Evidence], names: Sequence[str], real: bool) -> i
     """
     if not evidence:
         return 0
+    here = np.arange(len(names))
+    evidence = [
+        replace(one, mean=one.mean[here], scatter=one.scatter[np.ix_(here, here)]) for one in evidence
+    ]
     order = ("plain", *names)
     means = np.mean([np.append(0.0, one.mean) for one in evidence], axis=0)
     errors = (
@@ -297,7 +351,7 @@ def earlier(evidence: Sequence[Evidence], names: Sequence[str], real: bool) -> i
     def beaten_by(hybrid: int) -> list[int]:
         return [part for part, margin in parts.items() if better(part, hybrid, margin)]
 
-    accepted = [order.index("sentences-0.45"), order.index("spread-0.5"), 0]
+    accepted = [*(order.index(name) for name in ("sentences-0.45", "spread-0.5") if name in order), 0]
     hybrid = next((one for one in accepted if not beaten_by(one)), 0)
     return max(beaten_by(hybrid), key=lambda part: means[part], default=hybrid)
 
@@ -340,12 +394,51 @@ DEMO = (0.028, -0.005)  # training in `liebig demo`: by its check, and by the qu
 RERANKED = ChangeValidity(0.0, 0.05, 0.0, 0.03)  # assumed: no build with a reranker is stored
 
 
-def join(folders: Sequence[Path], path: Path) -> None:
-    """The files that `measure.py` wrote, as one."""
-    files = sorted(file for folder in folders for file in folder.glob("measured-*.csv"))
-    rows = [file.read_text(encoding="utf-8").splitlines() for file in files]
-    with lzma.open(path, "wt", encoding="utf-8") as file:
-        file.writelines(f"{line}\n" for line in [rows[0][0], *(line for some in rows for line in some[1:])])
+def join(folder: Path, path: Path) -> None:
+    """What `measure.py` wrote, as one table."""
+    with lzma.open(path, "wt", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        for number, made in enumerate(sorted(folder.glob("*.npz"))):
+            data = np.load(made)
+            about, kinds = json.loads(str(data["about"])), data["kinds"]
+            names = [name for name in data["names"].tolist() if name in CANDIDATES]
+            base = names.index(BASE)
+            if number == 0:
+                others = [name for name in names if name != BASE]
+                columns = [f"{name}{error}" for name in others for error in ("", "±")]
+                writer.writerow(["corpus", "sources", "kind", "questions", BASE, *columns])
+            values = data["values"].astype(float)[:, np.isin(data["names"], names)]
+            rows = np.delete(values - values[:, [base]], base, axis=1)
+            groups = {kind: kinds == kind for kind in dict.fromkeys(kinds.tolist())}
+            people = np.flatnonzero(groups["people"])
+            draw = np.random.default_rng(len(people))
+            for prefix, rest, count, times in (
+                ("some", "rest", min(SOME, len(people) // 2), DRAWS),
+                ("half", "other", len(people) // 2, HALVES),
+            ):
+                for copy in range(times):
+                    order = draw.permutation(people)
+                    groups |= {f"{prefix}-{copy}": order[:count], f"{rest}-{copy}": order[count:]}
+            head = [about["name"], "+".join(about["sources"])]
+            for kind, which in groups.items():
+                errors = rows[which].std(0, ddof=1) / np.sqrt(len(rows[which]))
+                pairs = [_whole(x) for pair in zip(rows[which].mean(0), errors) for x in pair]
+                writer.writerow([*head, kind, len(rows[which]), _whole(values[which, base].mean()), *pairs])
+            own = [rows[kinds == kind] for kind in dict.fromkeys(kinds.tolist()) if kind in KINDS]
+            for kind, some in (("scatter-own", own), ("scatter", [rows[people]])):
+                centred = [of_kind - of_kind.mean(0) for of_kind in some]
+                freedom = sum(len(of_kind) - 1 for of_kind in some)
+                matrix = sum((one.T @ one for one in centred), np.zeros((rows.shape[1],) * 2)) / max(
+                    1, freedom
+                )
+                upper = map(_whole, matrix[np.triu_indices(len(matrix))])
+                writer.writerow([*head, kind, sum(map(len, some)), *upper])
+            seen = [f"{name}={value:.4g}" for name, value in about["signs"].items()]
+            writer.writerow([*head, "signs", round(10 ** about["signs"]["passages"]), *seen])
+
+
+def _whole(value: float) -> int:
+    return round(value / SCALE)
 
 
 def tree(constants: Constants) -> dict[str, Any]:
@@ -371,7 +464,8 @@ def by_source(made: Sequence[Outcome], before: Sequence[Outcome]) -> list[str]:
     mixtures = "two sources mixed"
     groups: dict[str, list[int]] = defaultdict(list)
     for number, one in enumerate(made):
-        groups[one.case.name.split("/")[0] if len(one.case.sources) == 1 else mixtures].append(number)
+        name = one.case.name.split("/")[0]
+        groups[name if "+" not in name else mixtures].append(number)
     for name, numbers in [*sorted(groups.items()), ("**all**", list(range(len(made))))]:
         cells = []
         for some in (made, before):
@@ -392,12 +486,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--join", nargs="+", type=Path, default=[])
+    parser.add_argument("--join", type=Path)
     given = parser.parse_args()
-    if given.join:
+    if given.join is not None:
         join(given.join, HERE / MEASURED)
     names, cases = read(HERE / MEASURED)
-    readable = [case for case in cases if case.signs["unknown"] <= UNREAD]
+    readable = [case for case in cases if case.signs["unread"] <= UNREADABLE]
     print(
         f"{len(cases)} corpora; {len(cases) - len(readable)} that the encoder cannot read are not decided by the rule\n"
     )
@@ -406,11 +500,12 @@ def main() -> None:
         before = []
         for number, one in enumerate(made):
             evidence = [one.case.kinds[f"some-{number % 2}"]] if some else one.case.own(KINDS[:-1])
-            before.append(replace(one, choice=earlier(evidence, names, some)))
+            before.append(replace(one, choice=earlier(evidence, names[: len(one.true) - 1], some)))
         print("## With up to 100 of people's questions\n" if some else "## Without people's questions\n")
         print("\n".join(by_source(made, before)))
         for label, some_made in (("rule", made), ("earlier", before)):
             print(f"\n{label}: {summary(some_made, names)}")
+        print(f"\nregret of one who knows the truth: {chance(made):.4f}")
         print("\nsaid to be better with, are better, how many:")
         print("; ".join(f"{said:.2f} {true:.2f} ({count})" for said, true, count in calibration(made)), "\n")
     for kinds in (KINDS, *(tuple(one for one in KINDS if one != kind) for kind in KINDS[2:])):

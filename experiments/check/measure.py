@@ -8,7 +8,8 @@ question (rows; the candidates are columns), the questions' kinds, and what the 
 
 Everything is computed as a build and a folder compute it: sentences are pooled from the states of their passages, the
 pool of the check has lost its titles and the sentences that are asked, the score scale is measured over all passages,
-and every system is fused as it is served. Passages are encoded once. Cost: three minutes with an H200 and 16 cores.
+and every system is fused as it is served. Passages are encoded once. With `--most 300` a corpus takes about ten
+seconds of a CPU's core; a GPU is used where there is one (that path was not run).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from multiprocessing import get_context
@@ -60,8 +61,8 @@ from liebig import encoders
 from liebig.base.records import Passage
 from liebig.bm25.analysis import AUTO, Analyzer, MixedAnalyzer, analyzed_as
 from liebig.builder import questions as making
+from liebig.builder.judge import HYBRIDS
 from liebig.builder.questions import Question, QuestionsConfig, _sample, bare, choose, draw_pool, hold_out
-from liebig.builder.short_texts import OPENERS
 from liebig.builder.signs import CorpusSigns, signs_of_texts
 from liebig.search.systems import FUSION_DEPTH, SENTENCE_SHARE, SPREAD_RANK, SPREAD_TIMES
 
@@ -72,11 +73,6 @@ WINDOW, AT_A_TIME = 2048, 4096  # passages encoded together, and by a process
 Floats = NDArray[np.float32]
 # Weights of the six parts: BM25, vectors and sentences as `minmax` has them, then as `spread` has them.
 CANDIDATES: dict[str, tuple[float, ...]] = {"bm25": (1, 0, 0, 0, 0, 0), "dense": (0, 1, 0, 0, 0, 0)}
-HYBRIDS: dict[tuple[str, bool], tuple[float, ...]] = {
-    ("minmax", False): (0.3, 0.5, 0.7),
-    ("spread", False): (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
-    ("spread", True): (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9),
-}
 for (_norm, _by_sentences), _weights in HYBRIDS.items():
     for _w in _weights:
         _share = SENTENCE_SHARE if _by_sentences else 0.0
@@ -346,47 +342,9 @@ def own_questions(corpus: Corpus) -> tuple[list[Question], list[Passage]]:
     ]
 
 
-def tried_questions(corpus: Corpus, own: Sequence[Question], seed: int = 0) -> list[Question]:
-    """Kinds that a build does not ask: forms of the sentences that are cut, with fewer words of the text in them."""
-    cut = [question for question in own if question.cut]
-    having = Counter(word for passage in corpus.texts for word in set(making._words(passage.text)))
-    stops = _analyzer(tuple(sorted({passage.language for passage in corpus.texts})))
-    made = []
-    for question in cut:
-        draw = np.random.default_rng(making._place(seed, question.cut))
-        parts = making._pieces(question.cut)
-        plain = [part.strip(".,;:()\"'?!").lower() for part in parts]
-        space = " " if " " in question.cut else ""
-        telling = [n for n, word in enumerate(plain) if word in having and not stops.is_stop(word)]
-        if len(telling) < 4:
-            continue
-        rare = set(sorted(telling, key=lambda n: having[plain[n]])[: max(1, len(telling) // 3)])
-
-        def ask(kind: str, words: Sequence[str], question: Question = question, space: str = space) -> None:
-            made.append(Question(space.join(words), question.passages, kind, question.cut))
-
-        ask("vague", [part for n, part in enumerate(parts) if n not in rare])
-        first = int(draw.integers(0, max(1, len(telling) - 3)))
-        ask("short", [plain[n] for n in telling[first : first + int(draw.integers(2, 6))]])
-        if space and all(passage.language == "en" for passage in corpus.texts[:1]):
-            count = int(draw.integers(3, 9))
-            begin = int(draw.integers(0, max(1, len(parts) - count)))
-            opener = OPENERS["english"][int(draw.integers(len(OPENERS["english"])))]
-            ask("asked", [opener, *parts[begin : begin + count]])
-    counts = Counter(question.kind for question in made)
-    return [
-        question
-        for kind in counts
-        for question in [one for one in made if one.kind == kind][:100]
-        if counts[kind] >= LEAST_OF_KIND
-    ]
-
-
 def measured(corpus: Corpus, encoded: TextVectors) -> dict[str, Any]:
     """Values of every question, their kinds, and the signs of one corpus."""
     own, pool = own_questions(corpus)
-    built = {question.kind for question in own}  # what the score scale is measured by
-    own = [*own, *tried_questions(corpus, own)]
     draw = np.random.default_rng(len(corpus.asked))
     asked = [corpus.asked[i] for i in draw.permutation(len(corpus.asked))[:ASKED]]
     whole, bare_pool = Index(corpus.texts, encoded), Index(pool, encoded)
@@ -394,8 +352,7 @@ def measured(corpus: Corpus, encoded: TextVectors) -> dict[str, Any]:
     vectors = encoded.questions([*texts, *(question.text for question in asked)])
     gaps: dict[str, list[float]] = defaultdict(list)
     for kind, (dense, _) in zip(kinds, whole.by_meaning(vectors[: len(own)])):
-        if kind in built:
-            gaps[kind].append(SPREAD_TIMES * float(dense[1][0] - dense[1][:SPREAD_RANK][-1]))
+        gaps[kind].append(SPREAD_TIMES * float(dense[1][0] - dense[1][:SPREAD_RANK][-1]))
     unit = float(np.mean([np.median(of_kind) for of_kind in gaps.values()])) if gaps else 1.0
     rows = []
     places = {id: number for number, id in enumerate(bare_pool.ids)}
@@ -423,7 +380,7 @@ def signs(corpus: Corpus, encoded: TextVectors) -> dict[str, float]:
     np.fill_diagonal(cosines, -1)
     text = " ".join(passage.text for passage in some)
     return {
-        **seen.of_rule, "unread": seen.unread, "sentences": seen.sentences,
+        **asdict(seen),
         "ascii": sum(map(str.isascii, text)) / len(text),
         "symbols": sum(c in "(){}[]_=<>" for c in text) / len(text),
         "cosine": float(cosines[cosines > -1].mean()), "nearest": float(cosines.max(1).mean()),

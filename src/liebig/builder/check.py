@@ -398,7 +398,14 @@ def why(decision: Decision, judge: SystemJudge) -> list[str]:
     if choice.encoder in judge.sentences and choice.system in ("hybrid", "reranked"):
         used = "are used" if choice.sentences else "are not used"
         with_them, without = (
-            decision.choices.index(SystemChoice(choice.encoder, sentences=sentences).as_deployed)
+            max(
+                (
+                    n
+                    for n, one in enumerate(decision.choices)
+                    if (one.encoder, one.system, one.sentences) == (choice.encoder, "hybrid", sentences)
+                ),
+                key=lambda n: decision.belief.mean[n],
+            )
             for sentences in (True, False)
         )
         lines.append(f"Vectors of sentences {used}: {_expects(decision, with_them, without)}.")

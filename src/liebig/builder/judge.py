@@ -57,8 +57,8 @@ HYBRIDS: dict[
     tuple[Norm, bool], tuple[float, ...]
 ] = {  # weights of BM25 that are compared, by norm and sentences
     ("minmax", False): (0.3, 0.5, 0.7),
-    ("spread", False): (0.2, 0.35, 0.5, 0.65, 0.8),
-    ("spread", True): (0.3, 0.45, 0.6, 0.75),
+    ("spread", False): (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+    ("spread", True): (0.15, 0.3, 0.45, 0.6, 0.75, 0.9),
 }
 RERANKER = "reranker"  # the name of its part in `SystemJudge.speeds`
 TIMED, TIMED_SECONDS = 20, 1.0  # questions that are timed at most, and for how long

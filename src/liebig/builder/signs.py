@@ -1,4 +1,4 @@
-"""What is seen of a corpus before anything is encoded: can the encoder read it, has it sentences, titles, long texts?
+"""What is seen of a corpus before anything is encoded: can the encoder read it, has it sentences, has it titles?
 
 An encoder reads a text as pieces of its vocabulary. Text in a script that it does not know becomes unknown pieces or
 single letters, and all such texts look the same to it: Japanese, Russian or Arabic have 85 to 100 % of them with the
@@ -11,7 +11,6 @@ its letters is made to, so that only unknown pieces count. Cost: SAMPLE passages
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,7 @@ PLAIN = (
     "The people of the town have always known how much water there is in the river when the summer is over."
 )
 UNREADABLE = 0.7  # share of unread pieces above which an encoder is not used
+HOME, ABROAD = 0.1, 0.3  # pieces that continue a word: English has .05 to .12, French .35, German .53
 SENTENCES = 1.5  # per passage: with fewer, vectors of sentences are those of passages
 
 
@@ -43,12 +43,11 @@ class CorpusSigns:
     pieces: float  # share of pieces that continue a word: many in a language that it was not made for
     sentences: float  # of a passage
     titles: float  # share of passages that have one
-    characters: float  # of a passage, as a logarithm to the base 10
 
     @property
     def of_rule(self) -> dict[str, float]:
         """Those that the rule knows (`decide.py`)."""
-        return {"pieces": self.pieces, "titles": self.titles, "characters": self.characters}
+        return {"foreign": foreign(self.pieces), "titles": self.titles}
 
     @property
     def readable(self) -> bool:
@@ -59,6 +58,11 @@ class CorpusSigns:
     def has_sentences(self) -> bool:
         """Whether vectors of sentences say more than those of passages."""
         return self.sentences >= SENTENCES
+
+
+def foreign(pieces: float) -> float:
+    """How foreign a language is to an encoder, 0 to 1, by the share of pieces that continue a word."""
+    return min(1.0, max(0.0, (pieces - HOME) / (ABROAD - HOME)))
 
 
 def signs_of(collection: Path, model: Path) -> CorpusSigns:
@@ -83,7 +87,6 @@ def signs_of_texts(drawn: Sequence[Passage], tokenizer: Tokenizer) -> CorpusSign
         float(tokenizer.continues[ids].sum()) / max(1, len(ids)),
         sum(len(spans(text)) for text in texts) / count,
         sum(bool(passage.title) for passage in drawn) / count,
-        math.log10(max(1.0, sum(map(len, texts)) / count)),
     )
 
 
