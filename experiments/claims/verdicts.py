@@ -218,7 +218,7 @@ def between_starts(checks: Sequence[StoredCheck]) -> Spread:
         beyond = (a.difference - b.difference) ** 2 - a.error**2 - b.error**2
         for kind in a.kinds:
             excess.setdefault(kind, []).append(beyond / 2)
-    return {kind: (float(np.sqrt(max(0.0, np.mean(some)))), len(some)) for kind, some in excess.items()}
+    return {kind: (max(0.0, float(np.mean(some))) ** 0.5, len(some)) for kind, some in excess.items()}
 
 
 def of_kind(spread: Spread, check: StoredCheck) -> tuple[float, int]:
@@ -242,11 +242,10 @@ def stated(line: Sequence[Check], stored: Stored, spread: Spread) -> Statement:
     errors, means, deviations, pairs = [], [], [], []
     for start in starts:
         mine = [one for at, one in used if at == start]
-        tests = sorted({one.test for one in mine})
         # Numbers of labels share a test's questions, so their errors are added; tests do not.
         per_test = [
             np.mean([one.error for one in mine if one.test == test]) * sum(one.test == test for one in mine)
-            for test in tests
+            for test in sorted({one.test for one in mine})
         ]
         errors.append(np.sqrt(np.sum(np.square(per_test))) / len(mine))
         means.append(np.mean([one.difference for one in mine]))
@@ -394,11 +393,11 @@ def table(runs: Runs) -> Iterator[str]:
             found.setdefault((row, test), []).append(means)
     yield "| row | test | labels | settings | seeds | means |"
     yield "| --- | --- | ---: | --- | ---: | --- |"
-    for (row, test), means in sorted(found.items()):
+    for (row, test), seeds in sorted(found.items()):
         pooling, lr = runs.chosen(row) or ("", 0.0)
         names = measures(row.set, row.method)
-        values = ", ".join(f"{n} {v:.4f}" for n, v in zip(names, np.mean(means, axis=0)) if n != "Spearman")
-        yield f"| {row} | {test} | {row.labels} | {pooling} {lr:g} | {len(means)} | {values} |"
+        values = ", ".join(f"{n} {v:.4f}" for n, v in zip(names, np.mean(seeds, axis=0)) if n != "Spearman")
+        yield f"| {row} | {test} | {row.labels} | {pooling} {lr:g} | {len(seeds)} | {values} |"
 
 
 if __name__ == "__main__":
