@@ -25,6 +25,7 @@ FLOORS = [
     {"methods"},
     {"bm25", "indexes"},
     {"queries"},
+    {"engines"},
     {"search"},
     {"evaluation"},
     {"stages"},

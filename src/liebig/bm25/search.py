@@ -11,9 +11,10 @@ everything else is memory-mapped.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -226,7 +227,38 @@ class BM25File(FileModel, extra="forbid"):
     segments: tuple[Annotated[str, Field(pattern="^[0-9]+$")], ...]
 
 
-class BM25:
+class TermStatistics(ABC):
+    """How frequent terms are among the passages of an index, wherever its postings are."""
+
+    settings: BM25Settings
+    average: float  # of the passages' weighted lengths
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of passages."""
+
+    @abstractmethod
+    def frequency(self, *terms: str) -> int:
+        """How many passages have a term, or one of those that stand for a word (`Analyzer.variants`)."""
+
+    @abstractmethod
+    def of_best(self, question: str, k: int, words: Iterable[tuple[str, ...]]) -> set[tuple[str, ...]]:
+        """Those of some words, each given by its terms, that the k best passages of a question have."""
+
+    @abstractmethod
+    def info(self) -> dict[str, Any]:
+        """A summary of the index for people."""
+
+    def idf(self, *terms: str) -> float:
+        """BM25's weight of a term, or of a word's terms; that of one that no passage has is the highest."""
+        return self.weight(self.frequency(*terms))
+
+    def weight(self, frequency: int) -> float:
+        """The idf of what that many passages have."""
+        return math.log(1 + (len(self) - frequency + 0.5) / (frequency + 0.5))
+
+
+class BM25(TermStatistics):
     """An open index: `search` returns numbers of passages, `id` and `passage` what they stand for.
 
     index = BM25.open("runs/bm25")
@@ -258,7 +290,6 @@ class BM25:
         return sum(len(segment) - len(segment.deleted) for segment in self.segments)
 
     def info(self) -> dict[str, Any]:
-        """A summary of the index for people."""
         return {
             "kind": "bm25",
             "passages": len(self),
@@ -280,15 +311,13 @@ class BM25:
             return stack(list(pool.map(lambda item: self._search(item, k, mask), prepared)))
 
     def frequency(self, *terms: str) -> int:
-        """How many passages have a term, or one of those that stand for a word (`Analyzer.variants`)."""
         numbers = ((segment, segment.terms.get(term)) for segment in self.segments for term in terms)
         count = sum(segment.frequency(number) for segment, number in numbers if number is not None)
         return min(count, len(self))
 
-    def idf(self, *terms: str) -> float:
-        """BM25's weight of a term, or of a word's terms; that of one that no passage has is the highest."""
-        frequency = self.frequency(*terms)
-        return math.log(1 + (len(self) - frequency + 0.5) / (frequency + 0.5))
+    def of_best(self, question: str, k: int, words: Iterable[tuple[str, ...]]) -> set[tuple[str, ...]]:
+        numbers = [number for number, _ in self.search([question], k).row(0)]
+        return {terms for terms in words if any(self.contains(number, *terms) for number in numbers)}
 
     def contains(self, number: int, *terms: str) -> bool:
         """Whether a passage, by its number, has one of some terms."""
@@ -356,16 +385,21 @@ class BM25:
         return merge(parts, k)
 
     @cached_property
-    def _norms(self) -> list[Norms]:
+    def average(self) -> float:  # type: ignore[override]  # computed when it is first asked for
+        """The mean of the passages' weighted lengths."""
+        total = float(_weighted(sum(segment.totals for segment in self.segments), self.settings.weights))
+        return total / len(self) if total else 1.0
+
+    def norms(self, segment: Segment, average: float) -> Doubles:
+        """What BM25 adds to a term's frequency, by passage, for a mean length."""
         weights, k1, b = self.settings.weights, self.settings.k1, self.settings.b
-        total = float(_weighted(sum(segment.totals for segment in self.segments), weights))
-        average = total / len(self) if total else 1.0
-        norms = []
-        for segment in self.segments:
-            norm = k1 * ((1 - b) + b * _weighted(segment.lengths.T, weights) / average)
-            norm[segment.deleted] = np.inf
-            norms.append(Norms(norm))
+        norms: Doubles = k1 * ((1 - b) + b * _weighted(segment.lengths.T, weights) / average)
+        norms[segment.deleted] = np.inf
         return norms
+
+    @cached_property
+    def _norms(self) -> list[Norms]:
+        return [Norms(self.norms(segment, self.average)) for segment in self.segments]
 
 
 def _weighted(lengths: Any, weights: Doubles) -> Any:

@@ -54,6 +54,7 @@ OWN = {
         "show": "Print a recipe with every default filled in, or the schema of a command's recipe.",
         "plan": "Estimate time, memory, disk and cost of a recipe before running it.",
         "update": "Update a retriever after documents were added, changed or deleted.",
+        "push": "Put a retriever into Milvus or OpenSearch, whole, and search it there.",
         "export": "Write a retriever or a model for other software.",
         "doctor": "Check this installation and a retriever's folder.",
     },

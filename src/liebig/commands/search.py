@@ -74,8 +74,8 @@ def ask_retriever(
     retriever = Retriever.from_folder(folder, reranker=reranker, verify=False, light=True)
     system = retriever.current.name_of(system, reranker)
     console = console or Console()
-    bm25 = retriever.current.bm25
-    analyzer = bm25.settings.analyzer if bm25 is not None else Analyzer()
+    terms = retriever.current.terms
+    analyzer = terms.settings.analyzer if terms is not None else Analyzer()
     loaded = False
 
     def ask(question: str) -> None:

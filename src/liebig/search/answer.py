@@ -10,18 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from liebig.base.errors import RecipeError
 from liebig.base.records import UNITS, Query
-from liebig.search.filters import DATES, Facets, Filters, Passing, seconds_of
+from liebig.search.filters import DATES, Facets, Filters, seconds_of
 from liebig.search.generation import Generation
 from liebig.search.query_language import ParsedQuery, parse
 from liebig.search.retriever_folder import SystemName
-from liebig.search.suggest import suggestion
-from liebig.search.systems import Answer, Hits
+from liebig.search.systems import Answer
 
 Sort = Literal["best", "newest"]
 NEWEST_OF = 100  # best passages that "newest" puts in the order of their dates
@@ -112,7 +111,7 @@ def answers(generation: Generation, texts: Sequence[str], options: SearchOptions
     queries = [parse(text) for text in texts]
     made: dict[int, SearchAnswer] = {}
     plain = [place for place, query in enumerate(queries) if not query.restricts]
-    passing = generation.owners.passing(options.filters) if options.filters and plain else None
+    passing = generation.passing(options.filters) if options.filters and plain else None
     for places, some in ((plain, passing), *(([i], None) for i, q in enumerate(queries) if q.restricts)):
         if places:
             asked = [queries[place] for place in places]
@@ -125,19 +124,23 @@ def _together(
     queries: Sequence[ParsedQuery],
     names: Sequence[SystemName],
     options: SearchOptions,
-    passing: Passing | None,
+    passing: Any,
 ) -> list[SearchAnswer]:
     """Answers to queries without conditions, or to a single one with conditions."""
     first, notes = queries[0], [list(query.notes) for query in queries]
     texts = [query.text for query in queries]
     if first.restricts:
-        passing, said = _conditions(generation, first, options.filters)
+        passing, said = generation.conditions(first, options.filters)
         prefixes = [word.text for word in first.words if word.kind == "prefix" and not word.excluded]
-        texts = [" ".join([first.text, *(t for p in prefixes for t in generation.matcher.expanded(p))])]
+        texts = [" ".join([first.text, *(t for p in prefixes for t in generation.expanded(p))])]
         notes[0] += said
     if first.restricts and not texts[0].strip():
         assert passing is not None, "its conditions were evaluated"
-        lists = [with_texts(generation, Answer([listed(generation, passing, options)], {}))] * len(names)
+        lists = [
+            with_texts(
+                generation, Answer([generation.listed(passing, options.k, options.sort == "newest")], {})
+            )
+        ] * len(names)
     else:
         table = generation.systems(passing)
         depth = min(max(options.k, NEWEST_OF if options.sort == "newest" else 1), generation.total)
@@ -152,72 +155,16 @@ def _together(
                     for answer in judged:
                         answer.hits[place] = []
         lists = [with_texts(generation, answer) for answer in ranked]
-    bm25 = generation.bm25 if options.suggest else None
     return [
         SearchAnswer(
             generation.description.generation,
             tuple(_ordered(part[place], options) for part in lists),
             tuple(notes[place]),
-            None if bm25 is None else suggestion(bm25, query),
-            facets(generation, query, options),
+            generation.suggestion(query) if options.suggest else None,
+            generation.facets(query, options.facets, options.filters),
         )
         for place, query in enumerate(queries)
     ]
-
-
-def _conditions(
-    generation: Generation, query: ParsedQuery, filters: Filters | None
-) -> tuple[Passing, list[str]]:
-    """The passages that a query's conditions and the filters let through, and what is to be said about them."""
-    owners, notes = generation.owners, []
-    fields = []
-    for condition in query.fields:
-        if owners.unknown(condition):
-            notes.append(f"No document has what {condition} asks about, so it was left out.")
-        else:
-            fields.append(condition)
-    passing = owners.passing(filters, fields)
-    passages = passing.passages
-    for word in query.words:
-        having = generation.matcher.having(word)
-        if not word.excluded and not having.any():
-            notes.append(f"No passage has {word}.")
-        passages = passages & (having ^ word.excluded)
-    if not notes and not passages.any():
-        notes.append("No passage meets all of the conditions.")
-    return Passing(owners, passages), notes
-
-
-def facets(generation: Generation, query: ParsedQuery, options: SearchOptions) -> Facets:
-    """How many documents that match have each value of some fields.
-
-    A document matches if one of its passages meets the conditions and has a word of the query. A filter on the field
-    itself does not count, so that the other values can still be chosen.
-    """
-    counts: Facets = {}
-    sharing = generation.matcher.sharing(query.text) if options.facets else None
-    for name in options.facets:
-        others = {field: value for field, value in (options.filters or {}).items() if field != name}
-        passing, _ = _conditions(generation, query, others)
-        if sharing is not None:
-            passing = Passing(passing.owners, passing.passages & sharing)
-        owners = passing.owners
-        counts[name] = owners.counts(name, passing.documents) if owners.has(name) else {}
-    return counts
-
-
-def listed(generation: Generation, passing: Passing, options: SearchOptions) -> Hits:
-    """The first passage of every document that passes, in the order of the collection, or newest first."""
-    owners = passing.owners
-    places = np.flatnonzero(passing.passages)
-    places = places[np.argsort(owners.order[places])]
-    documents = owners.documents[places]
-    _, first = np.unique(documents, return_index=True)
-    places = places[np.sort(first)]
-    if options.sort == "newest":  # documents without a date (NaN) are last
-        places = places[np.argsort(-owners.dates[owners.documents[places]], kind="stable")]
-    at = generation.collection.passage_at
-    return [(at(place).id, 0.0) for place in places[: options.k].tolist()]
 
 
 def _ordered(results: list[Result], options: SearchOptions) -> list[Result]:
@@ -235,6 +182,7 @@ def _seconds(metadata: Mapping[str, str]) -> float:
 
 def with_texts(generation: Generation, answer: Answer) -> list[list[Result]]:
     """The hits of every question with what the collection knows of them, and their ranks in each part."""
+    generation.look_up(id for hits in answer.hits for id, _ in hits)
     ranks = {
         name: [{id: rank for rank, (id, _) in enumerate(hits, 1)} for hits in lists]
         for name, lists in answer.parts.items()
@@ -252,6 +200,5 @@ def _result(
     generation: Generation, id: str, score: float, rank: int, ranks: Mapping[str, int | None]
 ) -> Result:
     passage = generation.passage(id)
-    document = generation.document(passage.doc)
-    metadata = {**({} if document is None else document.metadata), **passage.metadata}
+    metadata = generation.metadata(passage)
     return Result(passage.id, score, rank, passage.title, passage.text, passage.doc, metadata, ranks)

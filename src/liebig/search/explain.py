@@ -27,7 +27,7 @@ import numpy as np
 
 from liebig.base.records import Passage
 from liebig.bm25.analysis import UNSPACED, Analyzer
-from liebig.bm25.search import BM25
+from liebig.bm25.search import TermStatistics
 
 WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|\S")
 WINDOW = 40  # words shown
@@ -186,14 +186,13 @@ def dense_score(encode: Callable[[Sequence[Passage]], np.ndarray], query: np.nda
     return score
 
 
-def bm25_score(index: BM25, query: str) -> Score:
+def bm25_score(index: TermStatistics, query: str) -> Score:
     """Scores of passages by BM25, as if each stood in the index in its own place."""
     settings, analyzer = index.settings, index.settings.analyzer
     # A query's word stands for all of its spellings: they share one idf (`bm25.search.TermTable`).
     words = [analyzer.variants(word) for word in analyzer.query_words(query)]
     idf = [index.idf(*variants) for variants in words]
-    fields = np.sum([segment.totals for segment in index.segments], axis=0) * settings.weights
-    average = float(fields.sum()) / max(len(index), 1) or 1.0
+    average = index.average
 
     def one(passage: Passage) -> float:
         counts: Counter[str] = Counter()

@@ -32,6 +32,7 @@ from liebig.base.errors import RecipeError
 from liebig.bm25.analysis import CODES
 from liebig.collection import Collection
 from liebig.collection.lookup import Ids, hash64, hash_all
+from liebig.engines import Comparison
 from liebig.search.query_language import FieldCondition, date_span
 from liebig.vectors import document_of
 
@@ -212,9 +213,9 @@ class Owners:
             case "after":
                 return column.within({"gte": condition.value})
             case "lang":
-                return column.where(lambda own: _language(own) == _language(value))
+                return column.where(lambda own: folded("lang", own) == folded("lang", value))
             case "type":
-                return column.where(lambda own: own.casefold().lstrip(".") == value.lstrip("."))
+                return column.where(lambda own: folded("type", own) == folded("type", value))
             case "path" if set(value) & set("*?["):
                 return column.where(lambda own: fnmatchcase(own.casefold(), value))
             case "title":
@@ -305,6 +306,47 @@ def _has_words(text: str, words: list[str]) -> bool:
 def _year(value: str) -> str:
     seconds = seconds_of(value)
     return "" if np.isnan(seconds) else str(datetime.fromtimestamp(seconds, UTC).year)
+
+
+def comparisons(filters: Filters) -> tuple[Comparison, ...]:
+    """Filters as an engine evaluates them, with the meaning that `Owners.passing` gives them."""
+    made: list[Comparison] = []
+    for name, value in filters.items():
+        if not isinstance(value, Mapping):
+            column, values = (
+                ("passage", "") if name == "id" else ("fields", name),
+                tuple(_values(name, value)),
+            )
+            made.append(Comparison(*column, "in", values))
+            continue
+        for bound, limit in _bounds(name, value).items():
+            start, end = _span(limit)
+            operator, edge = {
+                "gt": (">", start) if start == end else (">=", end),
+                "gte": (">=", start),
+                "lt": ("<", start),
+                "lte": ("<=", start) if start == end else ("<", end),
+            }[bound]
+            made.append(Comparison("dates" if isinstance(limit, str) else "numbers", name, operator, (edge,)))
+    return tuple(made)
+
+
+def filterable(fields: Mapping[str, str]) -> tuple[dict[str, str], dict[str, float], dict[str, float]]:
+    """A document's fields for an engine: as text, with derived and folded ones; as numbers; and as dates."""
+    fields = {name: value for name, value in fields.items() if value}
+    for name, (source, change) in DERIVED.items():
+        if name not in fields and (value := change(fields[source])):
+            fields[name] = value
+    numbers = {name: _number(value) for name, value in fields.items()}
+    dates = {name: seconds_of(value) for name, value in fields.items()}
+    folds = {"lang": fields.get("language"), "type": fields.get("type")}
+    fields |= {f"~{name}": folded(name, value) for name, value in folds.items() if value}
+    return fields, *({name: v for name, v in column.items() if np.isfinite(v)} for column in (numbers, dates))
+
+
+def folded(name: str, value: str) -> str:
+    """The value that `lang:` and `type:` compare."""
+    return _language(value) if name == "lang" else value.casefold().lstrip(".")
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ import numpy as np
 from liebig.base.records import Query
 
 if TYPE_CHECKING:
-    from liebig.bm25.search import BM25
+    from liebig.bm25.search import TermStatistics
     from liebig.search.systems import System
 
 COVERED, LOOKED_AT, DEVIATIONS = 0.8, 10, 4.0
@@ -40,7 +40,7 @@ NONSENSE = (
 class Floor:
     """The bound of one generation, whose system of vectors is `dense`."""
 
-    def __init__(self, bm25: BM25 | None, dense: System) -> None:
+    def __init__(self, bm25: TermStatistics | None, dense: System) -> None:
         self._bm25, self._dense = bm25, dense
         self._bound: float | None = None
         self._lock = Lock()
@@ -70,8 +70,7 @@ class Floor:
         weights = {terms: self._bm25.idf(*terms) for terms in dict.fromkeys(words)}
         if not weights:
             return True
-        numbers = [number for number, _ in self._bm25.search([question], LOOKED_AT).row(0)]
-        has = self._bm25.contains
-        there = sum(w for terms, w in weights.items() if any(has(number, *terms) for number in numbers))
+        having = self._bm25.of_best(question, LOOKED_AT, weights)
+        there = sum(weight for terms, weight in weights.items() if terms in having)
         enough = COVERED * sum(weights.values()) if len(self._bm25) >= SMALL else 0.0
         return there > 0 and there >= enough

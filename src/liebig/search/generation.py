@@ -6,11 +6,11 @@ some ten MB of ids, and 20 bytes per passage where there are filters or conditio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +19,20 @@ from liebig.base import workspace
 from liebig.base.config import nearest
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Document, Passage, Query
-from liebig.bm25.search import BM25
+from liebig.bm25.search import BM25, TermStatistics
 from liebig.collection import KINDS, Collection
 from liebig.indexes import open_index
-from liebig.indexes.base import Index
-from liebig.search.filters import Owners, Passing
+from liebig.search.filters import Facets, Filters, Owners, Passing
 from liebig.search.floor import Floor
 from liebig.search.matching import WordMatcher
+from liebig.search.query_language import ParsedQuery
 from liebig.search.retriever_folder import SYSTEMS, RetrieverDescription, SystemName
+from liebig.search.suggest import suggestion
 from liebig.search.systems import (
     SENTENCE_SHARE,
+    SENTENCES,
     Filtered,
+    Hits,
     Hybrid,
     Lexical,
     Once,
@@ -38,6 +41,7 @@ from liebig.search.systems import (
     Reranked,
     SentenceScores,
     System,
+    VectorSpace,
     cached_ids,
     of_texts,
     weighted_by,
@@ -73,35 +77,39 @@ class Generation:
         own = None if description.reranker is None else folder / description.reranker
         self._reranker_source, self._device = own if reranker is None else reranker, device
         self._reranker: CrossEncoder | None = None
+        for model in filter(None, (description.model, description.query)):
+            workspace.verify_part(folder / model, hashes=verify)
+        self._open(verify)
+        dense = self.spaces.get("dense")
+        self._models = tuple(
+            _identity(folder / name) for name in (description.model, description.query) if name
+        )
+        self._encoder = None if dense is None else self._text_encoder(dense, device, description.query)
+        # Questions may have a smaller model than passages, in the same space.
+        self._passage_encoder = (
+            self._encoder if dense is None or description.query is None else self._text_encoder(dense, device)
+        )
+        self._lock = Lock()
+        self._owners: Owners | None = None
+
+    def _open(self, verify: bool) -> None:
+        """Open the texts and the indexes."""
+        folder, description = self.folder, self.description
         self.collection = Collection(folder / description.collection)
         if (self.collection.path / workspace.MANIFEST).is_file():
             workspace.verify(self.collection.path, hashes=verify)
-        for model in filter(None, (description.model, description.query)):
-            workspace.verify_part(folder / model, hashes=verify)
         self.collection.open()
         self.bm25 = BM25.open(folder / description.bm25, hashes=verify) if description.bm25 else None
         self.index = open_index(folder / description.index, hashes=verify) if description.index else None
         self.sentences = (
             open_index(folder / description.sentences, hashes=verify) if description.sentences else None
         )
+        self.terms: TermStatistics | None = self.bm25
+        self.spaces: Mapping[str, VectorSpace] = {} if self.index is None else {"dense": self.index}
         opened = {"bm25": self.bm25, "dense": self.index}
         self._ids = {name: cached_ids(index) for name, index in opened.items() if index is not None}
-        self._models = tuple(
-            _identity(folder / name) for name in (description.model, description.query) if name
-        )
-        self._encoder = (
-            None if self.index is None else self._text_encoder(self.index, device, description.query)
-        )
-        # Questions may have a smaller model than passages, in the same space.
-        self._passage_encoder = (
-            self._encoder
-            if self.index is None or description.query is None
-            else self._text_encoder(self.index, device)
-        )
-        self._lock = Lock()
-        self._owners: Owners | None = None
 
-    def _text_encoder(self, index: Index, device: str | None, query: str | None = None) -> QueryEncoder:
+    def _text_encoder(self, index: VectorSpace, device: str | None, query: str | None = None) -> QueryEncoder:
         named = query or self.description.model
         model = index.model if named is None else self.folder / named
         return QueryEncoder(index, model, device, light=self._light)
@@ -142,10 +150,14 @@ class Generation:
         """Evaluates the query language's conditions on words."""
         return WordMatcher(self.bm25, self.collection, self.owners)
 
+    def expanded(self, prefix: str) -> list[str]:
+        """The terms that a prefix stands for, to rank passages by."""
+        return self.matcher.expanded(prefix)
+
     @cached_property
     def floor(self) -> Floor:
         """Says whether a question fits the corpus; only where there are vectors."""
-        return Floor(self.bm25, self.systems()["dense"])
+        return Floor(self.terms, self.systems()["dense"])
 
     @property
     def names(self) -> tuple[SystemName, ...]:
@@ -195,27 +207,18 @@ class Generation:
         return known[0]
 
     def systems(
-        self, passing: Passing | None = None, threads: int = 1, vectors: QueryVectors | None = None
+        self, passing: Any = None, threads: int = 1, vectors: QueryVectors | None = None
     ) -> dict[SystemName, System]:
         """Every system there is, for one request: they share the vectors of its questions.
 
         `passing` are the passages that they may give; `vectors` makes the vectors of questions in the place of the
         model.
         """
-        made: dict[str, System] = {}
-        if self.bm25 is not None:
-            made["bm25"] = Lexical(self.bm25, threads, id_of=self._ids["bm25"])
-        if self.index is not None and self._encoder is not None:
-            shared = Once(vectors or self._encoder)
-            made["dense"] = of_texts(self.index, shared, id_of=self._ids["dense"])
-        if passing is not None:
-            made = {
-                name: system.among(passing)
-                or Filtered(system, passing.check, self.total, partial(system.among, passing, True))
-                for name, system in made.items()
-            }
+        shared = None if self._encoder is None else Once(vectors or self._encoder)
+        made = self._single_systems(passing, threads, shared)
         if "hybrid" in self.description.systems:
-            sentences = None if self.sentences is None else SentenceScores(self.sentences, shared)
+            assert shared is not None, "a hybrid has vectors"
+            sentences = self._sentence_scores(shared)
             share = 0.0 if sentences is None else SENTENCE_SHARE
             now = self.description
             fuse = weighted_by(now.weight, now.norm, share, now.spread)
@@ -224,6 +227,87 @@ class Generation:
             best = made.get("hybrid") or next(iter(made.values()))
             made["reranked"] = Reranked(best, self._rerank, self.passage, self.description.depth)
         return {name: made[name] for name in SYSTEMS if name in made}
+
+    def _single_systems(self, passing: Any, threads: int, vectors: QueryVectors | None) -> dict[str, System]:
+        """BM25 and the vectors of passages."""
+        made: dict[str, System] = {}
+        if self.bm25 is not None:
+            made["bm25"] = Lexical(self.bm25, threads, id_of=self._ids["bm25"])
+        if self.index is not None and vectors is not None:
+            made["dense"] = of_texts(self.index, vectors, id_of=self._ids["dense"])
+        if passing is None:
+            return made
+        return {
+            name: system.among(passing)
+            or Filtered(system, passing.check, self.total, partial(system.among, passing, True))
+            for name, system in made.items()
+        }
+
+    def _sentence_scores(self, vectors: QueryVectors) -> SentenceScores | None:
+        return None if self.sentences is None else SentenceScores(self.sentences, vectors)
+
+    def passing(self, filters: Filters) -> Any:
+        """The passages that pass filters, as `systems` takes them."""
+        return self.owners.passing(filters)
+
+    def conditions(self, query: ParsedQuery, filters: Filters | None) -> tuple[Any, list[str]]:
+        """The passages that a query's conditions and the filters let through, and what is to be said about them."""
+        owners, notes = self.owners, []
+        fields = []
+        for condition in query.fields:
+            if owners.unknown(condition):
+                notes.append(f"No document has what {condition} asks about, so it was left out.")
+            else:
+                fields.append(condition)
+        passing = owners.passing(filters, fields)
+        passages = passing.passages
+        for word in query.words:
+            having = self.matcher.having(word)
+            if not word.excluded and not having.any():
+                notes.append(f"No passage has {word}.")
+            passages = passages & (having ^ word.excluded)
+        if not notes and not passages.any():
+            notes.append("No passage meets all of the conditions.")
+        return Passing(owners, passages), notes
+
+    def facets(self, query: ParsedQuery, names: Sequence[str], filters: Filters | None) -> Facets:
+        """How many documents that match have each value of some fields.
+
+        A document matches if one of its passages meets the conditions and has a word of the query. A filter on the
+        field itself does not count, so that the other values can still be chosen.
+        """
+        counts: Facets = {}
+        sharing = self.matcher.sharing(query.text) if names else None
+        for name in names:
+            others = {field: value for field, value in (filters or {}).items() if field != name}
+            passing, _ = self.conditions(query, others)
+            if sharing is not None:
+                passing = Passing(passing.owners, passing.passages & sharing)
+            owners = passing.owners
+            counts[name] = owners.counts(name, passing.documents) if owners.has(name) else {}
+        return counts
+
+    def listed(self, passing: Any, k: int, newest: bool) -> Hits:
+        """The first passage of every document that passes, in the order of the collection, or newest first."""
+        owners = passing.owners
+        places = np.flatnonzero(passing.passages)
+        places = places[np.argsort(owners.order[places])]
+        documents = owners.documents[places]
+        _, first = np.unique(documents, return_index=True)
+        places = places[np.sort(first)]
+        if newest:  # documents without a date (NaN) are last
+            places = places[np.argsort(-owners.dates[owners.documents[places]], kind="stable")]
+        at = self.collection.passage_at
+        return [(at(place).id, 0.0) for place in places[:k].tolist()]
+
+    def suggestion(self, query: ParsedQuery) -> str | None:
+        """The query with its unknown words replaced; None where there is none, or nothing near."""
+        return None if self.bm25 is None else suggestion(self.bm25, query)
+
+    def infos(self) -> dict[str, Any]:
+        """What is in each index, for people."""
+        opened = {"bm25": self.bm25, "dense": self.index, SENTENCES: self.sentences}
+        return {name: index.info() for name, index in opened.items() if index is not None}
 
     @property
     def total(self) -> int:
@@ -247,6 +331,14 @@ class Generation:
             return self.collection.document(id)
         except DataError:
             return None
+
+    def look_up(self, ids: Iterable[str]) -> None:
+        """Prepare to give these passages, where they are not at hand."""
+
+    def metadata(self, passage: Passage) -> Mapping[str, str]:
+        """What is known of a passage beside its text: its document's metadata, and its own."""
+        document = self.document(passage.doc)
+        return {**({} if document is None else document.metadata), **passage.metadata}
 
     def encode_passages(self, passages: Sequence[Passage]) -> NDArray[np.float32]:
         """Vectors of passages, with or without their titles as in the index."""

@@ -39,7 +39,6 @@ from liebig.search.explain import Contribution, bm25_score, dense_score, leave_o
 from liebig.search.filters import Filters
 from liebig.search.generation import Generation
 from liebig.search.retriever_folder import RetrieverDescription, SystemName, read
-from liebig.search.systems import SENTENCES
 
 if TYPE_CHECKING:
     from liebig.model.cross_encoder import CrossEncoder
@@ -199,7 +198,6 @@ class Retriever:
         """What is in the folder, for people and pages."""
         generation = self._current
         description = generation.description
-        indexes = {"bm25": generation.bm25, "dense": generation.index, SENTENCES: generation.sentences}
         return {
             "folder": str(generation.folder.name),
             "generation": description.generation,
@@ -210,7 +208,7 @@ class Retriever:
             "weight": description.weight,
             "model": description.model,
             **({} if description.query is None else {"query": description.query}),
-            **{name: index.info() for name, index in indexes.items() if index is not None},
+            **generation.infos(),
             **{name: value for name, value in description.more.items() if name not in UNSHOWN},
         }
 
@@ -245,7 +243,7 @@ def _several(texts: Sequence[str]) -> list[str]:
 
 def _similar(generation: Generation, passage_id: str, k: int, filters: Filters | None) -> list[Result]:
     passage = generation.passage(passage_id)
-    passing = generation.owners.passing(filters) if filters else None
+    passing = generation.passing(filters) if filters else None
     table = generation.systems(passing, vectors=lambda queries: generation.encode_passages([passage]))
     question = Query("", f"{passage.title} {passage.text}".strip())
     system = table.get("dense") or table["bm25"]
@@ -259,8 +257,8 @@ def _explain(generation: Generation, query: str, passage_id: str, system: str) -
         raise RecipeError(f"{system} is explained by its parts", fix="ask for bm25 or dense")
     passage = generation.passage(passage_id)
     if system == "bm25":
-        assert generation.bm25 is not None, "its name was checked"
-        return leave_one_out(passage, bm25_score(generation.bm25, query))
+        assert generation.terms is not None, "its name was checked"
+        return leave_one_out(passage, bm25_score(generation.terms, query))
     vector = generation.encode([query], "query")[0]
     return leave_one_out(passage, dense_score(generation.encode_passages, vector))
 
@@ -268,8 +266,11 @@ def _explain(generation: Generation, query: str, passage_id: str, system: str) -
 def _open(folder: Path, description: RetrieverDescription, options: OpenOptions) -> Generation:
     """Open a generation; one that was replaced while it was read is left for the newer."""
     while True:
+        kind = Generation
+        if description.engine is not None:
+            from liebig.search.engine_generation import EngineGeneration as kind
         try:
-            generation = Generation(folder, description, **asdict(options))
+            generation = kind(folder, description, **asdict(options))
         except (LiebigError, OSError):
             now = read(folder)
             if now == description:

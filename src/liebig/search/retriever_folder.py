@@ -27,7 +27,7 @@ VERSION = 1
 Norm = Literal["minmax", "spread"]  # how a hybrid brings scores to one scale (`systems.weighted`)
 SystemName = Literal["hybrid", "dense", "bm25", "reranked"]
 SYSTEMS: tuple[SystemName, ...] = get_args(SystemName)
-PARTS = ("collection", "bm25", "index", "sentences", "model", "query", "checks", "reranker")
+PARTS = ("collection", "bm25", "index", "sentences", "model", "query", "checks", "reranker", "engine")
 LINKED = {
     "model",
     "query",
@@ -63,6 +63,9 @@ class RetrieverDescription:
     norm: Norm = "minmax"
     spread: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     reranker: BelowPath | None = None
+    engine: BelowPath | None = (
+        None  # where passages and indexes are in a search engine, which the other parts name too
+    )
     depth: PositiveInt = RERANK_DEPTH
     more: Mapping[str, Any] = field(default_factory=dict)
 

@@ -19,7 +19,7 @@ from functools import lru_cache, partial
 from operator import itemgetter
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,6 +158,19 @@ class DenseSystem(System):
         return DenseSystem(self.index, self._vectors, np.flatnonzero(mask), self.name, self._id)
 
 
+class VectorSpace(Protocol):
+    """How the vectors of an index were made."""
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def about(self) -> Mapping[str, Any]: ...
+
+    @property
+    def model(self) -> Path | None: ...
+
+
 class QueryEncoder:
     """The model of an index's queries, which reads them as the index says; loaded with the first one.
 
@@ -166,7 +179,7 @@ class QueryEncoder:
 
     def __init__(
         self,
-        index: Index,
+        index: VectorSpace,
         model: str | Path | None = None,
         device: str | None = None,
         query_length: int | None = None,

@@ -20,7 +20,7 @@ import orjson
 
 from liebig.base.machine import compute_alone, cores
 from liebig.bm25.analysis import Analyzer, words
-from liebig.bm25.search import BM25
+from liebig.bm25.search import TermStatistics
 from liebig.integrations.ask import ChatModel
 from liebig.search.answer import SearchAnswer, SearchOptions, Sort
 from liebig.search.embed import Embedder, Embedding, TextRequest
@@ -48,10 +48,10 @@ class Word:
 
 def analyzer_of(retriever: Retriever) -> Analyzer:
     """The analyzer that turns words into terms: that of the BM25 index if there is one."""
-    return _analyzer(retriever.current.bm25)
+    return _analyzer(retriever.current.terms)
 
 
-def _analyzer(index: BM25 | None) -> Analyzer:
+def _analyzer(index: TermStatistics | None) -> Analyzer:
     return Analyzer() if index is None else index.settings.analyzer
 
 
@@ -63,7 +63,7 @@ def embedder_of(retriever: Retriever) -> Embedder | None:
 
 def words_of(retriever: Retriever, question: str) -> list[Word]:
     """The distinct words of a question, as BM25 sees them."""
-    index = retriever.current.bm25
+    index = retriever.current.terms
     analyzer, distinct = _analyzer(index), []
     for word in dict.fromkeys(words(question)):
         terms = analyzer.variants(word)

@@ -143,7 +143,7 @@ def _of_retriever(config: RetrieveConfig, path: Path, summary: dict[str, object]
     device = chosen(config.device)
     generation = Retriever.from_folder(path, device=device, reranker=config.reranker).current
     name = summary["system"] = generation.name_of(config.system, config.reranker)
-    passing = generation.owners.passing(config.filters) if config.filters else None
+    passing = generation.passing(config.filters) if config.filters else None
     system = generation.systems(passing, config.threads or cores())[name]
     if not config.fold:
         return system
