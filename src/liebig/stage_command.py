@@ -26,6 +26,7 @@ from liebig.base.config import Config, Input, InputPath, ModelInput, ModelPath
 from liebig.base.errors import RecipeError, WorkspaceError
 from liebig.base.json_output import print_json, without_text
 from liebig.base.pipeline import Stage, run_as_rank
+from liebig.base.workspace import WHOLE, Part
 from liebig.commands import METAVARS
 
 OVERRIDE = re.compile(r"^[A-Za-z_][\w-]*(\.[\w@-]+)*=")
@@ -48,6 +49,7 @@ class Form(BaseModel):
     first: str | None
     many: bool  # whether several positional values are taken
     document: str
+    in_parts: bool
     options: tuple[Option, ...]
     fields: dict[
         str, dict[str, Any]
@@ -65,6 +67,7 @@ class Form(BaseModel):
             first=stage.first,
             many=stage.positional is not None and _many(fields[stage.positional].annotation),
             document=stage.document,
+            in_parts=stage.in_parts,
             options=tuple(
                 _option(name, field) for name, field in fields.items() if _is_plain(field.annotation)
             ),
@@ -102,6 +105,11 @@ class Form(BaseModel):
                 f"Print {self.document} as one line of JSON instead of tables; docs/json.md has the fields."
             )
             parameters.append(_parameter("as_json", bool, typer.Option("--json", help=help_json), False))
+        if self.in_parts:
+            help_part = "Make this part only, such as 2/8; liebig merge puts the parts together."
+            parameters.append(
+                _parameter("part", str | None, typer.Option("--part", help=help_part, metavar="I/N"), None)
+            )
         for option in self.options:
             flag = "--" + option.name.replace("_", "-")
             names = [f"{flag}/--no-{flag[2:]}"] if option.metavar is None else [flag]
@@ -124,8 +132,11 @@ def stored_forms() -> dict[str, Form]:
 def stage_command(form: Form, load: Callable[[], Stage]) -> Callable[..., None]:
     """A typer command whose options are the plain fields of the stage's config; mistakes are found before it loads."""
 
-    def command(words: list[str], out: Path | None, as_json: bool = False, **flags: Any) -> None:
+    def command(
+        words: list[str], out: Path | None, as_json: bool = False, part: str | None = None, **flags: Any
+    ) -> None:
         outline = form.outline()
+        made = WHOLE if part is None else Part.parse(part)
         options = {
             name: _typed(flag, outline.model_fields[name]) for name, flag in flags.items() if flag is not None
         }
@@ -146,7 +157,7 @@ def stage_command(form: Form, load: Callable[[], Stage]) -> Callable[..., None]:
         stage = load()
         config = recipes.load(stage.config, recipe, overrides, values)
         with without_text(as_json):
-            run_as_rank(stage, config, out)
+            run_as_rank(stage, config, out, made)
         if as_json:
             print_json(json.loads((out / stage.document).read_text(encoding="utf-8")))
 

@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 from liebig.base import pipeline
 from liebig.base.errors import LiebigError
 from liebig.builder.push import EngineConfig, push
+from liebig.builder.update import update
 from liebig.cli import make_app
+from liebig.commands.doctor import examine
 from liebig.engines.milvus import Milvus
 from liebig.search.answer import SearchOptions
 from liebig.search.engine_generation import EngineFile
@@ -19,6 +21,7 @@ from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import read, write
 from liebig.stages import STAGES
 from tests.search.conftest import make_folder
+from tests.worlds.books import TOPICS, write_documents
 from tests.worlds.opensearch import OpenSearchDouble, serving
 
 needs_milvus = pytest.mark.skipif(find_spec("milvus_lite") is None, reason="milvus-lite is not installed")
@@ -267,3 +270,23 @@ def test_a_token_is_sent_and_a_wrong_one_refused(whole, tmp_path, monkeypatch):
     assert not any(
         b"dTpw" in f.read_bytes() or b"u:p" in f.read_bytes() for f in (tmp_path / "out").rglob("*.json")
     )
+
+
+@needs_milvus
+def test_build_and_update_keep_the_engine_as_the_folder(small_model, tmp_path):
+    source, out, uri = tmp_path / "source", tmp_path / "out", str(tmp_path / "engine.db")
+    write_documents(source, TOPICS[:4])
+    options = ["--model", str(small_model), "--minutes", "0", "--engine", "milvus"]
+    refused = CliRunner().invoke(make_app(), ["build", str(source), "--out", str(out), *options])
+    assert "--engine and --uri belong together" in str(refused.exception)
+    built = CliRunner().invoke(make_app(), ["build", str(source), "--out", str(out), *options, "--uri", uri])
+    assert built.exit_code == 0, built.output
+    retriever = Retriever.from_folder(out)
+    alike(Retriever.from_folder(out / "built"), retriever, ["origin of the comet"])
+    write_documents(source, TOPICS[2:5])
+    update(out, (), lambda line: None)
+    assert retriever.reload()
+    alike(Retriever.from_folder(out / "built"), retriever, ["origin of the comet"])
+    assert all(finding.good for finding in examine(out))
+    assert retriever.info()["bm25"]["where"] == uri
+    Milvus.connect(uri).close()

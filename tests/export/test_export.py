@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from liebig.base import workspace
-from liebig.base.errors import DataError, LiebigError, ModelError, RecipeError
+from liebig.base.errors import DataError, ModelError, RecipeError
 from liebig.commands.export import export
-from liebig.export import ExportRow, Target, databases
+from liebig.export import ExportRow, Target
 from liebig.export.databases import copy_line
 from liebig.export.models import card, difference
-from liebig.indexes import milvus
 from liebig.model.encoder import Encoder
 from liebig.search.retriever import Retriever
 
@@ -67,21 +66,6 @@ def test_a_graph_that_differs_from_torch_is_not_exported(small_model, tmp_path, 
     assert not (tmp_path / "onnx").exists()
 
 
-def test_opensearch_lines_read_back(built, tmp_path):
-    export(built, "opensearch", tmp_path / "os")
-    lines = [
-        json.loads(line) for line in (tmp_path / "os" / "bulk-00000.ndjson").read_text("utf-8").splitlines()
-    ]
-    expected = rows_of(built)
-    for action, source in zip(lines[::2], lines[1::2]):
-        row = expected.pop(action["index"]["_id"])
-        assert (source["title"], source["text"], source["metadata"]) == (row.title, row.text, row.metadata)
-        np.testing.assert_allclose(source["vector"], row.vector, rtol=1e-6)
-    assert expected == {}
-    mapping = json.loads((tmp_path / "os" / "mapping.json").read_text())
-    assert mapping["mappings"]["properties"]["vector"]["dimension"] == len(row.vector)
-
-
 def test_parquet_is_read_by_pandas_and_duckdb(built, tmp_path, monkeypatch):
     import duckdb
     import pandas
@@ -111,30 +95,6 @@ def test_parquet_is_read_by_pandas_and_duckdb(built, tmp_path, monkeypatch):
     nearest = f"SELECT passage FROM '{file}' ORDER BY list_inner_product(vector, ?::FLOAT[]) DESC"
     ours = [(result.id,) for result in retriever.search("what limits growth", 3, "dense")]
     assert duckdb.execute(nearest, [question]).fetchall() == ours
-
-
-def test_bulk_files_stay_below_the_limit(built, tmp_path, monkeypatch):
-    monkeypatch.setattr("liebig.export.databases.BULK_BYTES", 10)
-    export(built, "opensearch", tmp_path / "os")
-    assert len(list((tmp_path / "os").glob("bulk-*.ndjson"))) == len(rows_of(built))
-
-
-def test_milvus_finds_what_the_retriever_finds(built, tmp_path):
-    pytest.importorskip("pymilvus")
-    pytest.importorskip("milvus_lite")
-    said = export(built, "milvus", tmp_path / "mv", name="docs")
-    assert said == "3 rows in the collection 'docs' of milvus.db"
-    retriever = Retriever.from_folder(built)
-    client = milvus.connect(uri := str(tmp_path / "mv" / "milvus.db"))
-    client.load_collection("docs")
-    vectors = retriever.encode(TEXTS, kind="query")
-    found = client.search("docs", data=vectors.tolist(), limit=2, output_fields=["text", "metadata"])
-    milvus.disconnect(client, uri)
-    for text, hits in zip(TEXTS, found):
-        expected = retriever.search(text, 2, "dense")
-        assert [hit["id"] for hit in hits] == [result.id for result in expected]
-        assert hits[0]["entity"]["text"] == expected[0].text
-        assert hits[0]["entity"]["metadata"] == expected[0].metadata
 
 
 def test_sentence_transformers_gives_our_vectors(built, tmp_path):
@@ -221,28 +181,7 @@ def test_a_model_alone_has_no_rows(built, tmp_path):
 def test_an_option_that_an_export_does_not_take_is_refused(built, tmp_path):
     with pytest.raises(RecipeError, match="int8 is for onnx"):
         export(built, "pgvector", tmp_path / "x", int8=True)
-    with pytest.raises(RecipeError, match="--uri is for milvus"):
-        export(built, "onnx", tmp_path / "x", uri="http://localhost:19530")
     assert not (tmp_path / "x").exists()
-
-
-def test_a_milvus_that_does_not_answer_is_one_sentence(built, tmp_path):
-    pytest.importorskip("pymilvus")
-    with pytest.raises(LiebigError, match=r"Milvus at http://127\.0\.0\.1:1 does not answer"):
-        export(built, "milvus", tmp_path / "x", uri="http://127.0.0.1:1")
-    assert not (tmp_path / "x").exists()
-
-
-def test_a_collection_that_cannot_be_filled_is_taken_away_again(built, tmp_path, monkeypatch):
-    pytest.importorskip("pymilvus")
-    pytest.importorskip("milvus_lite")
-    monkeypatch.setitem(databases.MILVUS_BYTES, "text", 20)
-    uri = str(tmp_path / "server.db")
-    with pytest.raises(DataError, match="longer than the 20 bytes"):
-        export(built, "milvus", tmp_path / "x", name="docs", uri=uri)
-    client = milvus.connect(uri)
-    assert not client.has_collection("docs")
-    milvus.disconnect(client, uri)
 
 
 def test_wrong_names_are_refused(built, tmp_path):

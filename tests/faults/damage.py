@@ -78,7 +78,7 @@ READERS: dict[str, dict[str, object]] = {
             "model": "@retriever/model",
             "k": 5,
         }
-        for name in ("exact", "faiss", "milvus")
+        for name in ("exact", "faiss")
     },
     "dense-run": {"kind": "convert", "source": "@dense-run/dense.trec", "to": "tevatron-run"},
     "evaluation": {"kind": "report", "folders": ["@evaluation"], "samples": 100},

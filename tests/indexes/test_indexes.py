@@ -1,20 +1,14 @@
 """One behaviour for every kind of index: exact, FAISS and Milvus find the same, and folders are safe."""
 
-import socket
-import time
-from importlib.util import find_spec
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from liebig.base import workspace
-from liebig.base.errors import CorruptError, DataError, RecipeError, WorkspaceError
+from liebig.base.errors import CorruptError, DataError, RecipeError
 from liebig.indexes import open_index
 from liebig.indexes.base import RecallGoal, draw, measure, tune
 from liebig.indexes.exact import ExactIndex
 from liebig.indexes.faiss import FaissIndex, suggest
-from liebig.indexes.milvus import MilvusIndex
 from liebig.stages.index import IndexConfig, run
 from liebig.vectors import Vectors, write_shard, write_summary
 from tests.worlds.processes import SERVER
@@ -49,21 +43,6 @@ def index_of(out, **values):
     return open_index(out)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def milvus_is_asked_more_often():
-    """Its client sleeps for half a second before it asks whether an index is made."""
-    with pytest.MonkeyPatch.context() as patch:
-        if find_spec("pymilvus"):
-            clock = SimpleNamespace(**{**vars(time), "sleep": lambda _: time.sleep(0.01)})
-            patch.setattr("pymilvus.client.grpc_handler.time", clock)
-        yield
-
-
-def milvus(**config):
-    """An empty embedded collection."""
-    return MilvusIndex.create(MilvusIndex.Config(**config), WIDTH)
-
-
 def found(index, queries, k=20):
     ranked = index.search(queries, k)
     return [[index.id(number) for number, _ in ranked.row(q)] for q in range(len(queries))]
@@ -73,12 +52,8 @@ KINDS = {
     "exact": {"kind": "exact"},
     "faiss": {"kind": "faiss", "factory": "IVF4,Flat", "recall": 1.0, "sample": 50},
     "hnsw": {"kind": "faiss", "factory": "HNSW16", "recall": 1.0, "sample": 50},
-    "milvus": {"kind": "milvus"},
 }
-needs_milvus = pytest.mark.skipif(find_spec("milvus_lite") is None, reason="milvus-lite is not installed")
-kinds = pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[needs_milvus] if kind == "milvus" else []) for kind in KINDS]
-)
+kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 @kinds
@@ -210,39 +185,6 @@ def test_recall_of_an_older_index_is_wanted_as_before(tmp_path):
     assert again.setting.effort == 3
 
 
-@needs_milvus
-def test_an_approximate_milvus_index_is_measured_too(tmp_path):
-    source = folder_of(tmp_path / "v", names(200), vectors(200))
-    wish = {
-        "kind": "milvus",
-        "index": "HNSW",
-        "parameters": {"M": 8, "efConstruction": 64},
-        "recall_at": 5,
-        "sample": 20,
-    }
-    index = index_of(tmp_path / "a", vectors=source, index=wish)
-    assert index.recall.measured >= 0.95
-    assert index.setting.search["ef"] >= 16
-    more = folder_of(tmp_path / "m", names(5, 900), vectors(5, seed=5))
-    assert index_of(tmp_path / "b", vectors=more, base=tmp_path / "a").recall is None
-
-
-@needs_milvus
-def test_milvus_is_never_asked_for_more_hits_than_ef(monkeypatch):
-    index, asked = milvus(index="HNSW", search={"ef": 16}), []
-    index.add(names(40), vectors(40))
-    search = index._client.search
-    monkeypatch.setattr(
-        index._client,
-        "search",
-        lambda *args, **given: asked.append(given["search_params"]["params"]["ef"]) or search(*args, **given),
-    )
-    for k in (5, 30):
-        index.search(vectors(1), k)
-    assert asked == [16, 30]
-    index.close()
-
-
 @pytest.mark.parametrize("index", [{"kind": "faiss"}, {"kind": "exact", "type": "int8"}])
 def test_an_index_that_is_added_to_stays_what_it_is(tmp_path, index):
     index_of(tmp_path / "a", vectors=folder_of(tmp_path / "v", names(9), vectors(9)))
@@ -277,29 +219,6 @@ def test_a_wrong_width_is_said_when_adding(tmp_path):
     index_of(tmp_path / "ix", vectors=folder_of(tmp_path / "v", names(9), vectors(9)))
     with pytest.raises(DataError, match="width"):
         open_index(tmp_path / "ix").add(["x"], np.zeros((1, 3), np.float32))
-
-
-@needs_milvus
-def test_milvus_filters_and_replaces_by_id(tmp_path):
-    index = milvus()
-    rows = vectors(40)
-    index.add(names(40), rows, [{"language": "de" if i % 2 else "en"} for i in range(40)])
-    german = index.search(rows[:1], 40, filter='language == "de"')
-    assert {index.id(n) for n, _ in german.row(0)} == {f"v{i}" for i in range(1, 40, 2)}
-    index.add(["v7"], rows[7:8] * 50, [{"language": "fr"}])
-    assert len(index) == 40
-    assert [index.id(n) for n, _ in index.search(rows[7:8], 3, filter='language == "fr"').row(0)] == ["v7"]
-    index.close()
-
-
-@needs_milvus
-def test_milvus_keeps_foreign_collections(tmp_path):
-    index = milvus(collection="mine")
-    index._client.create_collection("theirs", dimension=4)
-    index.setting = index.setting.__class__(None, "theirs", WIDTH)
-    with pytest.raises(WorkspaceError, match="not created by Liebig"):
-        index._make()
-    index.close()
 
 
 def test_two_processes_that_take_half_the_shards_equal_one(tmp_path):
@@ -347,55 +266,6 @@ def test_ids_to_delete_that_are_no_text_name_the_line(tmp_path):
     (tmp_path / "gone").write_bytes(b"v1\n\x81\x82\n")
     with pytest.raises(DataError, match="line 2"):
         index_of(tmp_path / "iy", base=tmp_path / "ix", delete=tmp_path / "gone")
-
-
-def test_an_embedded_milvus_refuses_types_it_has_not(tmp_path):
-    with pytest.raises(RecipeError, match="no index type 'NOPE'"):
-        milvus(index="NOPE")
-
-
-@needs_milvus
-def test_an_embedded_milvus_that_does_not_answer_is_started_again(monkeypatch):
-    from milvus_lite.server_manager import server_manager_instance as servers
-
-    start = servers.start_and_get_uri
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        nobody = f"http://127.0.0.1:{held.getsockname()[1]}"
-    given = iter([nobody])
-    monkeypatch.setattr(servers, "start_and_get_uri", lambda path: next(given, None) or start(path))
-    index = milvus()
-    index.add(names(4), vectors(4))
-    assert len(index) == 4
-    index.close()
-
-
-@needs_milvus
-def test_a_milvus_index_that_is_closed_leaves_no_server():
-    from milvus_lite.server_manager import server_manager_instance as servers
-
-    index = milvus()
-    path = str(index._home / "milvus.db")
-    assert path in servers._servers
-    index.close()
-    assert path not in servers._servers
-
-
-@needs_milvus
-def test_a_filter_that_milvus_cannot_read_is_one_sentence():
-    index = milvus()
-    index.add(names(4), vectors(4))
-    with pytest.raises(RecipeError, match="Milvus rejected"):
-        index.search(vectors(1), 2, filter="language ==== (")
-    index.close()
-
-
-@needs_milvus
-def test_a_milvus_index_without_a_knob_is_measured_too(tmp_path):
-    source = folder_of(tmp_path / "v", names(100), vectors(100))
-    wish = {"kind": "milvus", "index": "AUTOINDEX", "recall_at": 5, "sample": 20}
-    index = index_of(tmp_path / "a", vectors=source, index=wish)
-    assert index.recall is not None
-    assert 0 < index.recall.measured <= 1
 
 
 @pytest.mark.parametrize("factory", ["PQ4", "IVF4,PQ4", "OPQ4,IVF4,PQ4"])

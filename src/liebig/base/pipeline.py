@@ -47,6 +47,7 @@ class Stage(Generic[C]):
     first: str | None = None
     part_of: str = ""
     document: str = ""
+    in_parts: bool = False  # whether several processes may each make a part (`parts.py`)
 
 
 @dataclass(frozen=True)
@@ -159,8 +160,8 @@ def _resolve(value: Any, done: Mapping[str, Path], path: Path | None, name: str)
     return str(done[stage] / rest) if slash else str(done[stage])
 
 
-def run_stage(stage: Stage, config: Config, out: Path) -> None:
-    """Run one stage into its folder."""
+def run_stage(stage: Stage, config: Config, out: Path, part: workspace.Part = workspace.WHOLE) -> None:
+    """Run one stage, or a part of it, into its folder."""
     known = resolved(config)
     with workspace.stage(
         out,
@@ -169,17 +170,18 @@ def run_stage(stage: Stage, config: Config, out: Path) -> None:
         inputs=inputs(known),
         seed=getattr(config, "seed", None),
         part_of=stage.part_of,
+        part=part,
     ) as folder:
         stage.run(known, folder)
 
 
-def run_as_rank(stage: Stage, config: Config, out: Path) -> None:
+def run_as_rank(stage: Stage, config: Config, out: Path, part: workspace.Part = workspace.WHOLE) -> None:
     """Run one stage; of several processes (torchrun) the first alone writes the folder."""
     if machine.process_rank() == 0:
-        run_stage(stage, config, out)
+        run_stage(stage, config, out, part)
     else:
         whole, partial = workspace.places(out)
-        stage.run(resolved(config), workspace.Folder(partial, whole, resumed=False))
+        stage.run(resolved(config), workspace.Folder(partial, whole, resumed=False, part=part))
 
 
 def run(

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import time
 import traceback
@@ -26,7 +27,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from liebig.base.errors import AGAIN, CorruptError, LiebigError, ResourceError, TrainingError, WorkspaceError
+from liebig.base.errors import (
+    AGAIN,
+    CorruptError,
+    LiebigError,
+    RecipeError,
+    ResourceError,
+    TrainingError,
+    WorkspaceError,
+)
 from liebig.base.json_file import BelowPath, read_json
 from liebig.base.machine import WINDOWS, try_lock
 from liebig.base.progress import say
@@ -56,11 +65,39 @@ class Manifest:
     started: str
     finished: str
     part_of: str = ""  # the command that runs this stage, where it has none of its own
+    part: str = ""  # which part of the result this is, as "2/8"; the whole where it is empty
 
     @property
     def digest(self) -> str:
         """One hash of all contents: it changes when an output does, and not with the time."""
         return _hash_json({"kind": self.kind, "outputs": self.outputs})
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which pieces of a stage's work are made: those whose number is `place` modulo `of`."""
+
+    place: int = 0
+    of: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Part:
+        """From "2/8": the second of eight."""
+        match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+        place, of = (int(match[1]), int(match[2])) if match else (0, 0)
+        if not 1 <= place <= of:
+            raise RecipeError(f"{text!r} is not a part", fix="write 2/8 for the second of eight parts")
+        return cls(place - 1, of)
+
+    def __str__(self) -> str:
+        return f"{self.place + 1}/{self.of}"
+
+    def takes(self, number: int, rank: int = 0, size: int = 1) -> bool:
+        """Whether a piece is this part's, and of `size` processes that make it together, that of one rank."""
+        return number % (self.of * size) == self.place * size + rank
+
+
+WHOLE = Part()
 
 
 @dataclass(frozen=True)
@@ -70,6 +107,7 @@ class Folder:
     path: Path
     out: Path
     resumed: bool
+    part: Part = WHOLE
 
     def write_bytes(self, name: str, data: bytes) -> Path:
         """Write a file of the folder atomically."""
@@ -97,6 +135,7 @@ def stage(
     seed: int | None = None,
     resume: bool = True,
     part_of: str = "",
+    part: Part = WHOLE,
 ) -> Iterator[Folder]:
     """A folder to write into; it becomes `out` when the block ends.
 
@@ -109,6 +148,8 @@ def stage(
     with ThreadPoolExecutor() as pool:  # hashing lets other threads run
         digests = dict(zip(inputs, pool.map(digest, inputs.values())))
     intent = {"kind": kind, "recipe": plain(recipe), "inputs": digests}
+    if part != WHOLE:
+        intent["part"] = str(part)
     with locked(partial, "another process is writing this folder") as lock:
         if out.exists():  # a run that was killed at its end may have left the older folder
             remove_old(out)
@@ -125,7 +166,7 @@ def stage(
             atomic_write(partial / INTENT, json.dumps(intent).encode())
         started = _now()
         try:
-            yield Folder(partial, out, resumed)
+            yield Folder(partial, out, resumed, part)
         except LiebigError as error:
             if not resumed and not isinstance(error, TrainingError | ResourceError):
                 if WINDOWS:  # maps that the frames of the error hold would keep their files
@@ -183,6 +224,7 @@ def _finish(partial: Path, intent: Mapping[str, Any], seed: int | None, started:
         started=started,
         finished=_now(),
         part_of=part_of,
+        part=intent.get("part", ""),
     )
     atomic_write(partial / MANIFEST, (json.dumps(asdict(manifest), indent=2) + "\n").encode())
 
@@ -248,7 +290,12 @@ def is_up_to_date(out: Path, *, kind: str, recipe: Mapping[str, Any], inputs: Ma
         manifest = verify(out)
     except WorkspaceError:
         return False
-    same = manifest.kind == kind and manifest.recipe == plain(recipe) and set(manifest.inputs) == set(inputs)
+    same = (
+        manifest.kind == kind
+        and not manifest.part
+        and manifest.recipe == plain(recipe)
+        and set(manifest.inputs) == set(inputs)
+    )
     return same and all(manifest.inputs[name] == digest(path) for name, path in inputs.items())
 
 

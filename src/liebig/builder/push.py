@@ -17,11 +17,10 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -257,17 +256,21 @@ def _push(source: Path, out: Path, config: EngineConfig, before: RetrieverDescri
     )
 
 
-def update_pushed(out: Path, update: Callable[[Path], Any]) -> tuple[Any, str]:
-    """Update the retriever that was pushed, and push what changed."""
-    now = description.read(out)
+def pushed_source(out: Path, now: RetrieverDescription) -> Path:
+    """The retriever that was pushed."""
     source = out / str(now.more.get(SOURCE))
     if not description.is_retriever(source):
         raise WorkspaceError(
             f"the retriever that was pushed is not at {source}", file=out, fix="push it from where it is"
         )
+    return source
+
+
+def push_again(out: Path, now: RetrieverDescription) -> str:
+    """Send what changed in the retriever that was pushed."""
     known = EngineFile.read(out / str(now.engine))
-    counts = update(source)
-    return counts, push(source, out, EngineConfig(to=known.kind, uri=known.uri, name=str(now.more["name"])))
+    config = EngineConfig(to=known.kind, uri=known.uri, name=str(now.more["name"]))
+    return push(pushed_source(out, now), out, config)
 
 
 def _key(folder: Folder) -> str:

@@ -32,6 +32,7 @@ from liebig.builder.build import absolute, read_collection, unread_lines
 from liebig.builder.build_config import READING, BuildConfig, reading_options
 from liebig.builder.check import read as read_check, read_spread
 from liebig.builder.judge import START
+from liebig.builder.push import push_again, pushed_source
 from liebig.builder.runner import Builder, Long, Part, passage_encoding, sentence_encoding
 from liebig.builder.spread import STAGE as SPREAD, SpreadConfig
 from liebig.collection import Collection
@@ -254,7 +255,11 @@ def update(
     convert: tuple[Converter, ...] = (),
 ) -> Counts:
     """Bring a retriever's folder up to date with its sources, or with others; `reading` says how they are read now."""
-    description.read(out)  # before the lock is written: it may be no retriever
+    now = description.read(out)  # before the lock is written: it may be no retriever
+    if now.engine is not None:
+        counts = update(pushed_source(out, now), sources, say, strict, reading)
+        say(push_again(out, now))
+        return counts
     with description.exclusive(out):
         before = description.read(out)
         if reading is not None:

@@ -51,6 +51,7 @@ OWN = {
     },
     "Operate": {
         "run": "Run the stages of a recipe; skip what is up to date, resume what was interrupted.",
+        "merge": "Put the parts of a stage together that were made with --part.",
         "show": "Print a recipe with every default filled in, or the schema of a command's recipe.",
         "plan": "Estimate time, memory, disk and cost of a recipe before running it.",
         "update": "Update a retriever after documents were added, changed or deleted.",

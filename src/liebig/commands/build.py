@@ -14,6 +14,7 @@ from liebig.builder.build_config import BuildConfig
 from liebig.builder.project_file import read_project
 from liebig.formats.convert import given_converters
 
+BUILT = "built"  # below a folder that searches in an engine, the retriever that was pushed
 SAMPLES = 2000  # of randomisation tests
 DEFAULTS = BuildConfig.model_construct(sources=())
 DEFAULTS_GIVEN = {**DEFAULTS.model_dump(), "exclude": [], "include": []}
@@ -56,6 +57,12 @@ def command(
     convert: Annotated[list[str] | None, option("convert", metavar="SUFFIX=COMMAND")] = None,
     strict: Annotated[bool, option("strict", "--strict")] = DEFAULTS.strict,
     replace: Annotated[bool, option("replace", "--replace")] = DEFAULTS.replace,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Put the retriever into milvus or opensearch, and search there; see liebig push."),
+    ] = None,
+    uri: Annotated[str | None, typer.Option(help="Address of the engine.")] = None,
+    name: Annotated[str, typer.Option(help="Name of the engine's table.")] = "passages",
 ) -> None:
     """Build a retriever from documents: passages, BM25, vectors, training where it pays, and a check of what is best.
 
@@ -98,7 +105,16 @@ def command(
     for path in filter(None, [*files, questions, texts]):
         if not Path(path).exists():
             raise WorkspaceError("there is no such file or folder", file=path, fix="check the path")
-    build_and_report(config, out)
+    if (engine is None) != (uri is None):
+        raise RecipeError("--engine and --uri belong together", fix="give both")
+    if engine is not None:
+        from liebig.builder.push import EngineConfig, push
+
+        to = parse(EngineConfig, {"to": engine, "uri": uri, "name": name})
+        build_and_report(config, out / BUILT)
+        announce(push(out / BUILT, out, to))
+    else:
+        build_and_report(config, out)
     announce(f"Next: liebig serve {out}")
 
 

@@ -135,13 +135,17 @@ def examine(folder: Path) -> Iterator[Finding]:
         f"generation {description.generation}, {description.system}, weight of BM25 {description.weight:g}",
     )
     broken = []
+    findings: dict[str, Finding] = {}
     for part in PARTS:
         name = getattr(description, part)
         if name is not None:
-            finding = _hashes(folder / name)
-            broken += [] if finding.good else [part]
-            yield finding
-    if "collection" not in broken:
+            if name not in findings:  # an engine's folder stands for several parts
+                findings[name] = _hashes(folder / name)
+                yield findings[name]
+            broken += [] if findings[name].good else [part]
+    if description.engine is not None:
+        yield from _told("engine", _engine(folder / description.engine)) if "engine" not in broken else ()
+    elif "collection" not in broken:
         yield from _contents(folder, description, broken)
 
 
@@ -172,6 +176,17 @@ def _contents(folder: Path, description: RetrieverDescription, broken: Sequence[
     if description.sentences is not None and "sentences" not in broken:
         index = open_index(folder / description.sentences, hashes=False)
         yield from _told("sentences", iter([_counted("sentences", index, collection.count("passages"))]))
+
+
+def _engine(path: Path) -> Iterator[Finding]:
+    """Whether the engine answers and has as many passages as were pushed."""
+    from liebig.search.engine_generation import EngineFile
+
+    pushed = EngineFile.read(path)
+    there = pushed.connect().settle(pushed.tables[0])
+    said = f"{pushed.kind} at {pushed.uri} has {there:,} of {counted(pushed.passages, 'passages')}"
+    good = there == pushed.passages
+    yield Finding("engine", said, good, "" if good else "liebig push into another --out")
 
 
 def _told(name: str, findings: Iterator[Finding]) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from liebig.base.errors import RecipeError
 from liebig.base.progress import say
 from liebig.export import Target
 
-Kind = Literal["sentence-transformers", "onnx", "milvus", "pgvector", "opensearch", "parquet"]
+Kind = Literal["sentence-transformers", "onnx", "pgvector", "parquet"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MODELS = ("sentence-transformers", "onnx")
 NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -27,7 +27,6 @@ def export(
     *,
     name: str = "passages",
     int8: bool = False,
-    uri: str | None = None,
 ) -> str:
     """Write an export into a folder of its own; gives a sentence about it."""
     if kind not in KINDS:
@@ -38,17 +37,15 @@ def export(
         )
     if int8 and kind != "onnx":
         raise RecipeError(f"--int8 is for onnx, not for {kind}", fix="leave --int8 out")
-    if uri is not None and kind != "milvus":
-        raise RecipeError(f"--uri is for milvus, not for {kind}", fix="leave --uri out")
     target = Target.of(source)
-    recipe = {"to": kind, "name": name, "int8": int8, "uri": uri}
+    recipe = {"to": kind, "name": name, "int8": int8}
     inputs = target.inputs(rows=kind not in MODELS)
     with workspace.stage(out, kind="export", recipe=recipe, inputs=inputs, resume=False) as folder:
-        said = _write(target, kind, folder.path, name, int8, uri)
+        said = _write(target, kind, folder.path, name, int8)
     return said
 
 
-def _write(target: Target, kind: str, path: Path, name: str, int8: bool, uri: str | None) -> str:
+def _write(target: Target, kind: str, path: Path, name: str, int8: bool) -> str:
     """The writer of a kind is imported when it is wanted."""
     if kind == "sentence-transformers":
         from liebig.export.models import to_sentence_transformers
@@ -60,14 +57,8 @@ def _write(target: Target, kind: str, path: Path, name: str, int8: bool, uri: st
         return to_onnx(target, path, int8=int8)
     from liebig.export import databases
 
-    if kind == "milvus":
-        return databases.to_milvus(target, path, name, uri)
-    writers = {
-        "pgvector": databases.to_pgvector,
-        "parquet": databases.to_parquet,
-        "opensearch": databases.to_opensearch,
-    }
-    return writers[kind](target, path, name)
+    write = databases.to_pgvector if kind == "pgvector" else databases.to_parquet
+    return write(target, path, name)
 
 
 def command(
@@ -79,11 +70,8 @@ def command(
             help="The folder to write [default: for onnx the retriever's own, where search without torch finds it]."
         ),
     ] = None,
-    name: Annotated[str, typer.Option(help="Name of the table, index, collection or file.")] = "passages",
+    name: Annotated[str, typer.Option(help="Name of the table or file.")] = "passages",
     int8: Annotated[bool, typer.Option(help="Quantise the weights of an ONNX graph to int8.")] = False,
-    uri: Annotated[
-        str | None, typer.Option(help="Address of a Milvus server [default: embedded in a file].")
-    ] = None,
 ) -> None:
     """Write a retriever for other software: its model with a card, or its passages with their vectors.
 
@@ -98,5 +86,5 @@ def command(
 
         say(add_onnx(source, int8=int8))
         return
-    said = export(source, to, out, name=name, int8=int8, uri=uri)
+    said = export(source, to, out, name=name, int8=int8)
     say(f"{out}: {said}")

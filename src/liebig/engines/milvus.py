@@ -41,6 +41,7 @@ BYTES = {
     "text": 65535,
 }  # of the columns
 TEXTS = ("passage", "title", "text", "doc", "language")
+MARK = "liebig"  # the property that says whose a collection is
 ASKED = 2048  # ids of one request
 QUERIES = 64  # of one search: the answer has k rows for each
 TIES = 8  # hits beyond k, so that equal scores at the end are ordered too
@@ -89,9 +90,11 @@ class Milvus(Engine):
             schema.add_field("vector", DataType.FLOAT_VECTOR, dim=shape.width)
             kind = "FLAT" if _is_file(self.uri) else "AUTOINDEX"
             indexes.add_index("vector", index_type=kind, metric_type="IP")
+        # milvus-lite keeps properties and loses descriptions.
+        more = {"properties": {MARK: mark}} if _is_file(self.uri) else {}
         with self._sentences():
             self._client.create_collection(
-                shape.name, schema=schema, index_params=indexes, consistency_level="Strong"
+                shape.name, schema=schema, index_params=indexes, consistency_level="Strong", **more
             )
             self._client.load_collection(shape.name)
 
@@ -100,7 +103,8 @@ class Milvus(Engine):
             if not self._client.has_collection(name):
                 return None
             self._client.load_collection(name)
-            return str(self._client.describe_collection(name).get("description"))
+            about = self._client.describe_collection(name)
+        return str(about["properties"].get(MARK) or about["description"])
 
     def drop(self, name: str) -> None:
         with self._sentences():
@@ -188,11 +192,12 @@ def expression(where: Sequence[Comparison]) -> str:
 def _compared(one: Comparison) -> str:
     column = f"{one.column}[{_literal(one.name)}]" if one.name else one.column
     values = [_literal(value) for value in one.values]
-    said = (
-        f"{column} in [{', '.join(values)}]"
-        if one.operator == "in"
-        else f"{column} {one.operator} {values[0]}"
-    )
+    if one.operator != "in":
+        said = f"{column} {one.operator} {values[0]}"
+    elif one.name:  # milvus-lite has no `in` inside JSON
+        said = f"({' or '.join(f'{column} == {value}' for value in values)})"
+    else:
+        said = f"{column} in [{', '.join(values)}]"
     return f"not ({said})" if one.excluded else said
 
 

@@ -79,7 +79,9 @@ class Target:
         description = self._retriever()
         path = self.folder / str(description.index)
         if SUMMARY not in workspace.verify(path).outputs:
-            raise DataError("these vectors are already in Milvus", file=path, fix="export them from there")
+            raise DataError(
+                "the index has no vectors that can be read", file=path, fix="export what was pushed"
+            )
         return Vectors.read(path)
 
     def rows(self) -> Iterator[ExportRow]:

@@ -21,7 +21,6 @@ from liebig.vectors import SUMMARY
 BUILT_IN = {
     "exact": "liebig.indexes.exact:ExactIndex",
     "faiss": "liebig.indexes.faiss:FaissIndex",
-    "milvus": "liebig.indexes.milvus:MilvusIndex",
 }
 GROUP = "liebig.indexes"
 

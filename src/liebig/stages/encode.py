@@ -32,7 +32,7 @@ from liebig.base.machine import checked, computing_threads
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress, say
 from liebig.base.records import Document, Passage, Query, Title
-from liebig.base.workspace import Folder
+from liebig.base.workspace import WHOLE, Folder, Part
 from liebig.collection import Collection, is_collection
 from liebig.collection.writer import CollectionWriter
 from liebig.formats import detect
@@ -313,11 +313,16 @@ def run(config: EncodeConfig, folder: Folder) -> None:
             fix="encode sentences by themselves, with what = sentences",
         )
     (folder.path / SHARDS).mkdir(parents=True, exist_ok=True)
-    shards = VectorShards(folder.path, config.shard, world)
+    shards = VectorShards(folder.path, config.shard, world, folder.part)
     with computing_threads(config.threads):
         _encode(embedder, config, shards)
     total = world.largest(shards.count)
-    if world.first:
+    if folder.part != WHOLE:
+        world.barrier()
+        if world.first:
+            for unfinished in (folder.path / PARTS).glob("[0-9]*"):
+                shutil.rmtree(unfinished)
+    elif world.first:
         _finish(folder.path, total, config, embedder)
         shutil.rmtree(folder.path / PARTS, ignore_errors=True)
     world.barrier()
@@ -381,8 +386,8 @@ def layout_of(config: EncodeConfig, embedder: Embedder) -> RoleLayout:
 class VectorShards:
     """Which texts are this process's to encode; `count` is the number of shards of all processes, once all are read."""
 
-    def __init__(self, path: Path, size: int, world: World) -> None:
-        self.path, self.size, self._world = path, size, world
+    def __init__(self, path: Path, size: int, world: World, part: Part = WHOLE) -> None:
+        self.path, self.size, self._world, self._part = path, size, world, part
         self.count = 0
         self.owners: deque[int] = deque()
 
@@ -400,7 +405,7 @@ class VectorShards:
                 return
             read += len(group)
             self.count = shard + 1
-            if shard % self._world.size != self._world.rank:
+            if not self._part.takes(shard, self._world.rank, self._world.size):
                 continue
             if place < kept:
                 skip(len(group))
@@ -412,7 +417,8 @@ class VectorShards:
         """How many of all texts are this process's."""
         if total is None:
             return None
-        starts = range(self._world.rank * self.size, total, self._world.size * self.size)
+        size, rank = self._part.of * self._world.size, self._part.place * self._world.size + self._world.rank
+        starts = range(rank * self.size, total, size * self.size)
         return sum(min(self.size, total - start) for start in starts)
 
     def file(self, shard: int) -> Path:
@@ -731,4 +737,5 @@ STAGE = Stage(
     run,
     "liebig encode runs/collection --model runs/condenser/model --out runs/vectors",
     positional="source",
+    in_parts=True,
 )

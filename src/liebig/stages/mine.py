@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -10,6 +12,7 @@ from pydantic import Field
 
 from liebig.base.config import Config, InputPath
 from liebig.base.errors import DataError
+from liebig.base.parts import clear_pieces, in_pieces
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
 from liebig.base.workspace import Folder
@@ -49,6 +52,9 @@ class MineConfig(Config):
     seed: int = Field(0, ge=0, description="Seed of the random sample.")
 
 
+BLOCK, COUNTS = 512, "counts.jsonl"  # queries of a piece, and what was counted for each
+
+
 def run(config: MineConfig, folder: Folder) -> None:
     """Write the groups, and `mining.json` with what was kept and dropped."""
     collection = Collection(config.collection)
@@ -60,22 +66,34 @@ def run(config: MineConfig, folder: Folder) -> None:
     )
     queries = collection.query_ids(config.split)
     positives = _positives(collection, config.split, config.relevant)
-    path = folder.path / "groups" / f"{config.split}.jsonl"
-    path.parent.mkdir(exist_ok=True)
-    with Progress("mine", len(queries), "queries") as bar, path.open("w", encoding="utf-8") as file:
-        for group in miner.mine(queries, positives):
-            file.write(json_line(group_row(group)) + "\n")
-            bar.advance()
-        for reason, count in sorted(miner.counts.items()):
+    name = f"groups/{config.split}.jsonl"
+
+    def mine(block: list[str]) -> dict[str, list[str]]:
+        miner.counts = Counter()
+        lines = [json_line(group_row(group)) for group in miner.mine(block, positives)]
+        return {name: lines, COUNTS: [json_line(dict(miner.counts))]}
+
+    with Progress("mine", len(queries), "queries") as bar:
+        if not in_pieces(folder, queries, BLOCK, mine, bar.advance):
+            return
+        (folder.path / name).parent.mkdir(exist_ok=True)
+        (folder.path / name).touch()
+        counts: Counter[str] = Counter()
+        if (path := folder.path / COUNTS).is_file():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                counts.update(json.loads(line))
+            path.unlink()
+        for reason, count in sorted(counts.items()):
             if count:
                 bar.say(f"{count:>12,}  {reason}")
-    if not miner.counts["negatives"]:
+    if not counts["negatives"]:
         raise DataError(
             "no passage of the runs became a negative",
             file=config.sources[0].run,
             fix=f"give runs of the queries of the split {config.split!r}, or loosen the filters counted above",
         )
-    folder.write_json("mining.json", dict(sorted(miner.counts.items())))
+    folder.write_json("mining.json", dict(sorted(counts.items())))
+    clear_pieces(folder)
 
 
 def _take(source: Source) -> Take:
@@ -119,4 +137,4 @@ class Positives:
         return passages
 
 
-STAGE = Stage("mine", MineConfig, run, "liebig mine recipe.toml --out runs/negatives")
+STAGE = Stage("mine", MineConfig, run, "liebig mine recipe.toml --out runs/negatives", in_parts=True)

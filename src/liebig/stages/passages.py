@@ -8,11 +8,12 @@ that came with passages in memory.
 
 from __future__ import annotations
 
+import json
 import mmap
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Annotated, BinaryIO, NamedTuple
@@ -23,10 +24,11 @@ from pydantic import Field
 from liebig.base import npy
 from liebig.base.config import Config, InputPath, ModelPath, Unrecorded
 from liebig.base.errors import DataError
+from liebig.base.parts import clear_pieces, in_pieces, read_pieces
 from liebig.base.pipeline import Stage
 from liebig.base.progress import track
 from liebig.base.records import Document, Passage, Section
-from liebig.base.workspace import Folder
+from liebig.base.workspace import WHOLE, Folder
 from liebig.collection import GENERATED, Collection
 from liebig.collection.lookup import hash64
 from liebig.collection.writer import CollectionWriter
@@ -40,6 +42,7 @@ from liebig.text.tokenizer import Tokenizer
 LENGTH = 100  # tokens of a passage at most
 SECTIONS = "sections.jsonl"
 CUTS = "index/cuts.npy"
+CUT, BLOCK = "cut.jsonl", 256  # of a part: the passages of each document, on a line; documents of a piece
 AUTO = "auto"  # the language of every document is its own
 COPIES, COPIES_SHOWN = "copies.json", 20  # how many copies there are; paths that an original names
 LETTERS = re.compile(r"[^\W_]+")
@@ -226,35 +229,51 @@ class EarlierCut:
 def cut_collection(
     source: Collection,
     cutters: LanguageCutters,
-    out: Path,
+    folder: Folder,
     copies: CopyFilter | None = None,
     earlier: EarlierCut | None = None,
-) -> None:
-    """Write a collection's documents with their passages, passages it had, and queries generated for them."""
+) -> bool:
+    """Write a collection's documents with their passages, passages it had, and queries generated for them.
+
+    False where this is a part: then the passages of some of the documents are written, for the merge.
+    """
+    covered = set[str]()
+    for passage in source.passages() if source.has("passages") else ():
+        if passage.text.strip() or passage.title.strip():
+            covered.add(passage.doc)
+
+    def cut_whole(document: Document) -> list[HeadedPassage]:
+        if document.id in covered:
+            return []
+        language = cutters.language_of(document)
+        pieces = list(cut(document, cutters.of(language), language))
+        return pieces if copies is None else copies.own(document, pieces)
+
+    def cut_lines(documents: list[Document]) -> dict[str, list[str]]:
+        return {CUT: [json_line([(asdict(p), heading) for p, heading in cut_whole(d)]) for d in documents]}
+
+    if folder.part != WHOLE:
+        return in_pieces(folder, track(source.documents(), "passages", unit="documents"), BLOCK, cut_lines)
+    merged, out = read_pieces(folder, CUT), folder.path
     for name in ("documents", "passages", "queries"):  # an interrupted run may have left some
         (out / f"{name}.jsonl").unlink(missing_ok=True)
     where = Where(str(source.path))
     cuts = np.pad((source.line_hashes("documents") ^ np.uint64(cutters.salt))[:, None], ((0, 0), (0, 2)))
     with CollectionWriter(out) as writer, (out / SECTIONS).open("wb") as sections:
-        covered = set()
         for passage in source.passages() if source.has("passages") else ():
             if passage.text.strip() or passage.title.strip():
                 writer.add(Item(replace(passage, language=cutters.language_of(passage)), where))
-                covered.add(passage.doc)
         for number, line in enumerate(track(source.lines("documents"), "passages", unit="documents")):
             if covered or (copies is not None and number in copies.found.numbers):
                 cuts[number, 0] = 0  # it depends on more than its line
-            key = int(cuts[number, 0])
+            key, ready = int(cuts[number, 0]), None if merged is None else next(merged)
             if not (key and earlier is not None and earlier.copy(key, line, writer, sections)):
                 document = source.document_of(line)
                 writer.add(Item(document if copies is None else copies.described(document), where))
-                if document.id not in covered:
-                    language = cutters.language_of(document)
-                    pieces = list(cut(document, cutters.of(language), language))
-                    pieces = pieces if copies is None else copies.own(document, pieces)
-                    for piece in pieces:
-                        writer.add(Item(piece.passage, where))
-                    sections.write("".join(_section_lines(pieces)).encode("utf-8"))
+                pieces = cut_whole(document) if ready is None else _read_cut(ready)
+                for piece in pieces:
+                    writer.add(Item(piece.passage, where))
+                sections.write("".join(_section_lines(pieces)).encode("utf-8"))
             cuts[number, 1:] = writer.size("passages"), sections.tell()
         if GENERATED in source.splits:
             for query in source.queries(GENERATED):
@@ -265,6 +284,11 @@ def cut_collection(
     np.save(out / CUTS, cuts, allow_pickle=False)
     if not writer.counts["passages"]:
         raise DataError("it contains no text", file=source.path, fix="look at it with liebig init")
+    return True
+
+
+def _read_cut(line: str) -> list[HeadedPassage]:
+    return [HeadedPassage(Passage(**row), heading) for row, heading in json.loads(line)]
 
 
 def _section_lines(pieces: list[HeadedPassage]) -> Iterator[str]:
@@ -281,7 +305,9 @@ def run(config: PassagesConfig, folder: Folder) -> None:
     # Where a source brings its own passages, they are what is judged: all of them stay.
     copies = CopyFilter(source) if config.copies and not source.has("passages") else None
     earlier = EarlierCut(config.reuse[0]) if config.reuse and (config.reuse[0] / CUTS).is_file() else None
-    cut_collection(source, LanguageCutters(config), folder.path, copies, earlier)
+    if not cut_collection(source, LanguageCutters(config), folder, copies, earlier):
+        return
+    clear_pieces(folder)
     if copies is not None:
         folder.write_json(COPIES, {"copies": len(copies.found.originals)})
 
@@ -292,4 +318,5 @@ STAGE = Stage(
     run,
     "liebig passages runs/collection --tokenizer runs/tokenizer --length 144 --out runs/passages",
     positional="collection",
+    in_parts=True,
 )

@@ -82,6 +82,7 @@ def run(config: PrepareConfig, folder: workspace.Folder) -> None:
         language=config.language,
         finish=_finish(config, tokenizer),
         processes=config.processes,
+        part=folder.part,
     )
 
 
@@ -101,4 +102,5 @@ STAGE = Stage(
     run,
     "liebig prepare runs/collection --tokenizer runs/tokenizer --out runs/store",
     positional="collection",
+    in_parts=True,
 )

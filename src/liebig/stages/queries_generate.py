@@ -27,7 +27,7 @@ from liebig.base.errors import DataError, RecipeError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress, counted
 from liebig.base.records import Passage, Title
-from liebig.base.workspace import Folder, atomic_write
+from liebig.base.workspace import WHOLE, Folder, Part, atomic_write
 from liebig.collection import GENERATED as GENERATED_SPLIT, Collection
 from liebig.collection.lookup import hash64, hash_all
 from liebig.collection.offset_index import OffsetIndex
@@ -69,6 +69,7 @@ class QueryShards:
     world: World
     keeps: Keeps | None = None
     duplicates: bool = False
+    part: Part = WHOLE
 
     def make(self, passages: Iterable[Passage], writer: Writer, total: int) -> None:
         """Make those of this process that are not there yet."""
@@ -104,7 +105,7 @@ class QueryShards:
     def _mine(self, passages: Iterable[Passage]) -> Iterator[tuple[int, Passages]]:
         stream, number = iter(passages), 0
         while some := list(islice(stream, self.size)):
-            if number % self.world.size == self.world.rank:
+            if self.part.takes(number, self.world.rank, self.world.size):
                 yield number, some
             number += 1
 
@@ -448,11 +449,11 @@ def run(config: QueriesGenerateConfig, folder: Folder) -> None:
     with joined(cpu=config.device == "cpu" or not config.source.on_device) as world:
         world.barrier()  # the first process has prepared the folder
         keeps = None if config.filter is None else config.filter.keeps()
-        shards = QueryShards(folder.path / SHARDS, config.shard, world, keeps, config.duplicates)
+        shards = QueryShards(folder.path / SHARDS, config.shard, world, keeps, config.duplicates, folder.part)
         writer, about = config.source.writer(config, world)
-        shards.make(chosen(config), writer, _total(config) // world.size)
+        shards.make(chosen(config), writer, _total(config) // (world.size * folder.part.of))
         world.barrier()
-        if world.first:
+        if world.first and folder.part == WHOLE:
             _finish(config, folder, shards, about)
 
 
@@ -558,4 +559,5 @@ STAGE = Stage(
     run,
     "liebig queries generate runs/collection source.kind=model source.path=runs/generator/model --out runs/queries",
     positional="collection",
+    in_parts=True,
 )

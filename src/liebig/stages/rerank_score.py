@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -10,17 +11,18 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from liebig.base.config import Config, InputPath, ModelPath, one_or_several
 from liebig.base.machine import chosen
+from liebig.base.parts import clear_pieces, in_pieces
 from liebig.base.pipeline import Stage
-from liebig.base.progress import Progress, track
-from liebig.base.records import Hit, Title
+from liebig.base.progress import Progress
+from liebig.base.records import Group, Hit, Title
 from liebig.base.workspace import Folder
 from liebig.collection import Collection, group_row
 from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Options
 from liebig.formats.output import json_line
-from liebig.formats.trec import read_run, run_lines
+from liebig.formats.trec import by_query, read_run, run_lines
 from liebig.methods.labelled import read_groups
-from liebig.methods.reranker import rerank, scorer, soft_labels
+from liebig.methods.reranker import AT_ONCE, rerank, scorer, soft_labels
 from liebig.model.cross_encoder import CrossEncoder
 
 RUN = "run.trec"
@@ -69,19 +71,29 @@ def run(config: RerankScoreConfig, folder: Folder) -> None:
     models = [CrossEncoder.load(path, device=device, length=config.length) for path in config.models]
     score, collection = scorer(models, config.title), Collection(config.collection)
     if config.run is not None:
-        hits = track(_hits(config.run), "rerank", unit="hits")
-        reranked = rerank(hits, config.depth, score, collection.query, collection.passage)
-        with (folder.path / RUN).open("w", encoding="utf-8") as file:
-            file.writelines(line + "\n" for line in run_lines(reranked, config.tag))
-        return
-    assert config.groups is not None, "there is a run, or there are groups"
-    path = folder.path / "groups" / f"{config.split}.jsonl"
-    path.parent.mkdir(exist_ok=True)
-    groups = (example.group for example in read_groups(config.groups, config.split))
-    with Progress("score", unit="queries") as bar, path.open("w", encoding="utf-8") as file:
-        for group in soft_labels(groups, score, collection.query, collection.passage):
-            file.write(json_line(group_row(group)) + "\n")
-            bar.advance()
+
+        def reranked(rankings: list[list[Hit]]) -> dict[str, Iterable[str]]:
+            hits = rerank(chain(*rankings), config.depth, score, collection.query, collection.passage)
+            return {RUN: run_lines(hits, config.tag)}
+
+        name = RUN
+        with Progress("rerank", unit="queries") as bar:
+            whole = in_pieces(folder, by_query(_hits(config.run)), AT_ONCE, reranked, bar.advance)
+    else:
+        assert config.groups is not None, "there is a run, or there are groups"
+        name = f"groups/{config.split}.jsonl"
+
+        def labelled(groups: list[Group]) -> dict[str, list[str]]:
+            made = soft_labels(groups, score, collection.query, collection.passage)
+            return {name: [json_line(group_row(group)) for group in made]}
+
+        groups = (example.group for example in read_groups(config.groups, config.split))
+        with Progress("score", unit="queries") as bar:
+            whole = in_pieces(folder, groups, AT_ONCE, labelled, bar.advance)
+    if whole:
+        (folder.path / name).parent.mkdir(exist_ok=True)
+        (folder.path / name).touch()
+        clear_pieces(folder)
 
 
 def _hits(path: Path) -> Iterator[Hit]:
@@ -90,4 +102,10 @@ def _hits(path: Path) -> Iterator[Hit]:
         yield item.record
 
 
-STAGE = Stage("rerank score", RerankScoreConfig, run, "liebig rerank score recipe.toml --out runs/reranked")
+STAGE = Stage(
+    "rerank score",
+    RerankScoreConfig,
+    run,
+    "liebig rerank score recipe.toml --out runs/reranked",
+    in_parts=True,
+)

@@ -7,17 +7,16 @@ What the parts of a hybrid found is written beside it, in the same search.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import Annotated, Literal, TextIO, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from liebig.base.config import Config, InputPath, ModelPath
 from liebig.base.errors import DataError
 from liebig.base.machine import chosen, cores
+from liebig.base.parts import clear_pieces, in_pieces
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
 from liebig.base.records import Hit, Query
@@ -123,7 +122,6 @@ class RetrieveConfig(Config):
 
 INDEX_OPTIONS = {"bm25", "dense", "model", "vectors", "query_length", "k1", "b", "fusion"}
 BATCH = 1024  # queries asked at once
-T = TypeVar("T")
 
 
 def run(config: RetrieveConfig, folder: Folder) -> None:
@@ -134,8 +132,9 @@ def run(config: RetrieveConfig, folder: Folder) -> None:
         system = _of_retriever(config, config.retriever, summary)
     else:
         system = _of_indexes(config, collection, summary)
-    _write(folder, system, collection, config)
-    folder.write_json("search.json", summary)
+    if _write(folder, system, collection, config):
+        folder.write_json("search.json", summary)
+        clear_pieces(folder)
 
 
 def _of_retriever(config: RetrieveConfig, path: Path, summary: dict[str, object]) -> System:
@@ -159,34 +158,27 @@ def _of_indexes(config: RetrieveConfig, collection: Collection, summary: dict[st
     return Hybrid(systems, _fuse(config.fusion))
 
 
-def _write(folder: Folder, system: System, collection: Collection, config: RetrieveConfig) -> None:
+def _write(folder: Folder, system: System, collection: Collection, config: RetrieveConfig) -> bool:
     """Ask all queries once; what the parts of a hybrid found is written beside it."""
-    with ExitStack() as stack:
-        bar = stack.enter_context(Progress("retrieve", unit="queries"))
-        files: dict[str, TextIO] = {}
+
+    def ask(batch: list[Query]) -> dict[str, Iterable[str]]:
+        answer = system.answer(batch, config.k + config.exclude_self)
+        lists = {**answer.parts, system.name: answer.hits}
+        return {
+            f"{name}.trec": run_lines(_hits(batch, hits, config), config.tag) for name, hits in lists.items()
+        }
+
+    with Progress("retrieve", unit="queries") as bar:
+        whole = in_pieces(folder, collection.queries(config.split), BATCH, ask, bar.advance)
+    if whole:
         (folder.path / f"{system.name}.trec").touch()  # there is a run even if there is no query
-        for batch in batches(collection.queries(config.split), BATCH):
-            answer = system.answer(batch, config.k + config.exclude_self)
-            for name, lists in {**answer.parts, system.name: answer.hits}.items():
-                if name not in files:
-                    path = folder.path / f"{name}.trec"
-                    files[name] = stack.enter_context(path.open("w", encoding="utf-8"))
-                hits = _hits(batch, lists, config)
-                files[name].writelines(line + "\n" for line in run_lines(hits, config.tag))
-            bar.advance(len(batch))
+    return whole
 
 
 def _hits(queries: Sequence[Query], lists: Iterable[Hits], config: RetrieveConfig) -> Iterator[Hit]:
     for query, hits in zip(queries, lists):
         kept = [pair for pair in hits if not (config.exclude_self and pair[0] == query.id)][: config.k]
         yield from (Hit(query.id, id, score, rank) for rank, (id, score) in enumerate(kept, 1))
-
-
-def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """The items, `size` at a time."""
-    rest = iter(items)
-    while batch := list(islice(rest, size)):
-        yield batch
 
 
 def _systems(config: RetrieveConfig, collection: Collection) -> list[System]:
@@ -245,4 +237,5 @@ STAGE = Stage(
     run,
     "liebig retrieve runs/collection --retriever runs/articles --split test --out runs/retrieved",
     positional="collection",
+    in_parts=True,
 )

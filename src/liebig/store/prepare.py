@@ -25,6 +25,7 @@ from liebig.base.json_file import read_json
 from liebig.base.machine import spread
 from liebig.base.progress import Progress, quantity
 from liebig.base.records import Document, Passage, Section
+from liebig.base.workspace import WHOLE, Part
 from liebig.formats import beir, documents
 from liebig.formats.items import Row, Where, as_row
 from liebig.formats.rows import decode, parse
@@ -174,7 +175,8 @@ def prepare(
     finish: Finish = unfinished,
     processes: int | None = None,
     piece: int | None = None,
-) -> dict[str, Any]:
+    part: Part = WHOLE,
+) -> None:
     """Write the store of a collection into `folder`, going on where an earlier run was broken off.
 
     Without a number of `processes`, more than this one are started where they pay.
@@ -183,9 +185,12 @@ def prepare(
         pieces = cut(collection, piece or PIECE)
         paths = [folder / SHARDS / f"{number:06}.npz" for number in range(len(pieces))]
         (folder / SHARDS).mkdir(exist_ok=True)
-        tasks = [task for task in zip(pieces, paths) if not task[1].is_file()]
-        done = sum(p.end - p.begin for p in pieces) - sum(p.end - p.begin for p, _ in tasks)
+        mine = [task for number, task in enumerate(zip(pieces, paths)) if part.takes(number)]
+        tasks = [task for task in mine if not task[1].is_file()]
+        done = sum(p.end - p.begin for p, _ in mine) - sum(p.end - p.begin for p, _ in tasks)
         _make_all(Work(tokenizer, language, finish), tasks, done, processes)
+        if part != WHOLE:
+            return
         join(paths, folder, tokenizer)
     shutil.rmtree(folder / SHARDS, ignore_errors=True)
     for stray in folder.glob(".*.tmp"):
@@ -193,7 +198,6 @@ def prepare(
     summary = read_json(folder / SUMMARY, dict[str, Any])
     if not summary.get("tokens"):
         raise DataError("the collection has no text", file=collection, fix="look at it with liebig init")
-    return summary
 
 
 def _make_all(work: Work, tasks: Sequence[Task], done: int, processes: int | None) -> None:
