@@ -110,6 +110,14 @@ class Form(BaseModel):
             parameters.append(
                 _parameter("part", str | None, typer.Option("--part", help=help_part, metavar="I/N"), None)
             )
+            help_on = "Make it in parts on a Ray cluster: its address, or ray for this machine's cores."
+            parameters.append(
+                _parameter("on", str | None, typer.Option("--on", help=help_on, metavar="ADDRESS"), None)
+            )
+            help_parts = "With --on: the number of parts [default: four per core or GPU of the cluster]."
+            parameters.append(
+                _parameter("parts", int | None, typer.Option("--parts", help=help_parts, min=1), None)
+            )
         for option in self.options:
             flag = "--" + option.name.replace("_", "-")
             names = [f"{flag}/--no-{flag[2:]}"] if option.metavar is None else [flag]
@@ -133,10 +141,18 @@ def stage_command(form: Form, load: Callable[[], Stage]) -> Callable[..., None]:
     """A typer command whose options are the plain fields of the stage's config; mistakes are found before it loads."""
 
     def command(
-        words: list[str], out: Path | None, as_json: bool = False, part: str | None = None, **flags: Any
+        words: list[str],
+        out: Path | None,
+        as_json: bool = False,
+        part: str | None = None,
+        on: str | None = None,
+        parts: int | None = None,
+        **flags: Any,
     ) -> None:
         outline = form.outline()
         made = WHOLE if part is None else Part.parse(part)
+        if (part is not None and on is not None) or (parts is not None and on is None):
+            raise RecipeError("--parts belongs to --on, and --part makes one part here", fix="leave one out")
         options = {
             name: _typed(flag, outline.model_fields[name]) for name, flag in flags.items() if flag is not None
         }
@@ -157,7 +173,12 @@ def stage_command(form: Form, load: Callable[[], Stage]) -> Callable[..., None]:
         stage = load()
         config = recipes.load(stage.config, recipe, overrides, values)
         with without_text(as_json):
-            run_as_rank(stage, config, out, made)
+            if on is None:
+                run_as_rank(stage, config, out, made)
+            else:
+                from liebig.on_ray import run_on_ray
+
+                run_on_ray(stage, config, out, on, parts)
         if as_json:
             print_json(json.loads((out / stage.document).read_text(encoding="utf-8")))
 

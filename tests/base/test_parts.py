@@ -19,7 +19,7 @@ QUESTIONS = {
     "q0": "growth of barley", "q1": "Watt's condenser", "q2": "tail of a comet", "q3": "strings", "q4": "the harvest"
 }  # fmt: skip
 SMALL = {  # of a piece, so that there are several
-    "liebig.store.prepare.PIECE": 300,
+    "liebig.store.prepare.PIECE": 120,
     "liebig.stages.passages.BLOCK": 1,
     "liebig.stages.retrieve.BATCH": 2,
     "liebig.stages.mine.BLOCK": 1,

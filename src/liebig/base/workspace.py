@@ -284,15 +284,18 @@ def _home(path: Path) -> Path | None:
     return next((folder for folder in (path, *path.parents) if _is_ours(folder)), None)
 
 
-def is_up_to_date(out: Path, *, kind: str, recipe: Mapping[str, Any], inputs: Mapping[str, Path]) -> bool:
+def is_up_to_date(
+    out: Path, *, kind: str, recipe: Mapping[str, Any], inputs: Mapping[str, Path], part: Part = WHOLE
+) -> bool:
     """Was `out` made by this recipe from these inputs, and is it still what was made?"""
     try:
         manifest = verify(out)
     except WorkspaceError:
         return False
+    said = "" if part == WHOLE else str(part)
     same = (
         manifest.kind == kind
-        and not manifest.part
+        and manifest.part == said
         and manifest.recipe == plain(recipe)
         and set(manifest.inputs) == set(inputs)
     )

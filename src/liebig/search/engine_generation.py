@@ -290,7 +290,7 @@ class EngineGeneration(Generation):
         return [(text.passage, 0.0) for text in first[:k]]
 
     def facets(self, query: ParsedQuery, names: Sequence[str], filters: Filters | None) -> Facets:
-        return {}
+        return {name: {} for name in names}
 
     def suggestion(self, query: ParsedQuery) -> str | None:
         return None

@@ -45,7 +45,7 @@ BUILT_IN = {
         "bm25": "Index a collection's passages for BM25, or add and remove passages.",
         "encode": "Encode passages or queries into shards of vectors; resumes at the next shard.",
         "onnx": "Export a model for ONNX Runtime, in fp32 or int8.",
-        "index": "Index vectors: exact by default, FAISS or Milvus for what exceeds one machine's memory.",
+        "index": "Index vectors: exact by default, FAISS for what exceeds memory.",
         "retrieve": "Search all queries of a collection with a retriever, BM25, vectors or both, and write TREC runs.",
     },
     "Evaluate": {
