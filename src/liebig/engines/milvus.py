@@ -55,6 +55,7 @@ class Milvus(Engine):
 
     def __init__(self, uri: str, client: Any) -> None:
         self.uri, self._client = uri, client
+        self._closing = weakref.finalize(self, disconnect, client, uri)
 
     @classmethod
     def connect(cls, uri: str) -> Milvus:
@@ -64,7 +65,6 @@ class Milvus(Engine):
             engine = cls(uri, client_of(uri))
             if _is_file(uri):
                 _open_files[uri] = engine
-            engine._closing = weakref.finalize(engine, disconnect, engine._client, uri)
             return engine
 
     def close(self) -> None:
