@@ -18,7 +18,7 @@ from liebig.base.errors import LiebigError, MissingDependency, ResourceError
 from liebig.base.parts import merge
 from liebig.base.pipeline import Stage, run_stage
 from liebig.base.progress import Progress
-from liebig.base.workspace import Part
+from liebig.base.workspace import StagePart
 from liebig.stages import STAGES
 
 LOCAL = "ray"  # the address that stands for a cluster of this machine's cores
@@ -26,15 +26,14 @@ PER_WORKER = 4  # parts per core or GPU, so that a slow or late one makes fewer
 RETRIES = 10  # of a part whose worker was lost
 
 
-def make_part(name: str, settings: dict[str, Any], out: Path, part: Part, home: Path) -> str:
+def make_part(stage: Stage, settings: dict[str, Any], out: Path, part: StagePart, home: Path) -> str:
     """Make a part, if it is not there; gives what is wrong with its input, or nothing."""
     os.chdir(home)
     try:
-        stage = STAGES[name]
         config = stage.config.model_validate(settings)
         known = resolved(config)
         recipe, read = recorded(config), inputs(known)
-        if not workspace.is_up_to_date(out, kind=name, recipe=recipe, inputs=read, part=part):
+        if not workspace.is_up_to_date(out, kind=stage.name, recipe=recipe, inputs=read, part=part):
             run_stage(stage, config, out, part)
     except LiebigError as error:
         return str(error)
@@ -81,7 +80,7 @@ def _make_all(ray: Any, stage: Stage, config: Config, root: Path, count: int, gp
     task = ray.remote(max_retries=RETRIES, **options)(make_part)
     folders = [root / f"{place:05d}-of-{count}" for place in range(count)]
     waiting = {
-        task.remote(stage.name, settings, folder, Part(place, count), Path.cwd()): place
+        task.remote(stage, settings, folder, StagePart(place, count), Path.cwd()): place
         for place, folder in enumerate(folders)
     }
     with Progress(stage.name, count, "parts") as bar:

@@ -26,7 +26,7 @@ from liebig.base.config import Config, Input, InputPath, ModelInput, ModelPath
 from liebig.base.errors import RecipeError, WorkspaceError
 from liebig.base.json_output import print_json, without_text
 from liebig.base.pipeline import Stage, run_as_rank
-from liebig.base.workspace import WHOLE, Part
+from liebig.base.workspace import WHOLE, StagePart
 from liebig.commands import METAVARS
 
 OVERRIDE = re.compile(r"^[A-Za-z_][\w-]*(\.[\w@-]+)*=")
@@ -150,7 +150,7 @@ def stage_command(form: Form, load: Callable[[], Stage]) -> Callable[..., None]:
         **flags: Any,
     ) -> None:
         outline = form.outline()
-        made = WHOLE if part is None else Part.parse(part)
+        made = WHOLE if part is None else StagePart.parse(part)
         if (part is not None and on is not None) or (parts is not None and on is None):
             raise RecipeError("--parts belongs to --on, and --part makes one part here", fix="leave one out")
         options = {

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from liebig.base import pipeline, workspace
 from liebig.base.errors import LiebigError
 from liebig.base.parts import merge
-from liebig.base.workspace import Part
+from liebig.base.workspace import StagePart
 from liebig.cli import make_app
 from liebig.model.cross_encoder import CrossEncoder
 from liebig.stages import STAGES
@@ -92,7 +92,7 @@ def test_merged_parts_have_the_bytes_of_one_run(name, world, small_model, tmp_pa
     parts = []
     for place in range(3):
         parts.append(tmp_path / f"part-{place}")
-        pipeline.run_stage(whole.stage, whole.config, parts[-1], Part(place, 3))
+        pipeline.run_stage(whole.stage, whole.config, parts[-1], StagePart(place, 3))
     pieces = [set(files(part)) for part in parts]
     assert all(pieces), "every part made something"
     assert not (pieces[0] & pieces[1]) - {"parts/precision.txt"}
@@ -109,7 +109,7 @@ def parts(world, small_model, tmp_path):
     """Two parts of vectors."""
     item = planned("encode", recipes(world, small_model)["encode"], tmp_path / "part-0")
     for place in range(2):
-        pipeline.run_stage(item.stage, item.config, tmp_path / f"part-{place}", Part(place, 2))
+        pipeline.run_stage(item.stage, item.config, tmp_path / f"part-{place}", StagePart(place, 2))
     return [tmp_path / "part-0", tmp_path / "part-1"]
 
 
@@ -127,10 +127,10 @@ def test_wrong_parts_are_one_sentence(parts, world, small_model, tmp_path):
     refused([*parts, tmp_path / "nowhere"], "there is no such folder")
     recipe = recipes(world, small_model)["encode"] | {"shard": 4}
     other = planned("encode", recipe, tmp_path / "other")
-    pipeline.run_stage(other.stage, other.config, other.out, Part(1, 2))
+    pipeline.run_stage(other.stage, other.config, other.out, StagePart(1, 2))
     refused([parts[0], other.out], "is a part of something else")
     third = planned("encode", recipes(world, small_model)["encode"], tmp_path / "third")
-    pipeline.run_stage(third.stage, third.config, third.out, Part(1, 3))
+    pipeline.run_stage(third.stage, third.config, third.out, StagePart(1, 3))
     refused([parts[0], third.out], r"is part 2/3, .*part-0 is part 1/2")
     (parts[1] / "shards" / "00001" / "vectors.npy").write_bytes(b"")
     refused(parts, "does not match the manifest")
@@ -139,9 +139,9 @@ def test_wrong_parts_are_one_sentence(parts, world, small_model, tmp_path):
 def test_what_changed_since_the_parts_were_made_is_not_merged(small_model, tmp_path):
     source = write_collection(tmp_path / "collection")
     item = planned("encode", {"source": str(source), "model": str(small_model)}, tmp_path / "part")
-    pipeline.run_stage(item.stage, item.config, item.out, Part(0, 2))
+    pipeline.run_stage(item.stage, item.config, item.out, StagePart(0, 2))
     other = tmp_path / "other"
-    pipeline.run_stage(item.stage, item.config, other, Part(1, 2))
+    pipeline.run_stage(item.stage, item.config, other, StagePart(1, 2))
     with (source / "passages.jsonl").open("a") as file:
         file.write('{"id": "x", "title": "", "text": "new", "doc": ""}\n')
     with pytest.raises(LiebigError, match="source has changed since the parts were made"):
@@ -151,7 +151,7 @@ def test_what_changed_since_the_parts_were_made_is_not_merged(small_model, tmp_p
 @pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/0", "-1/2"])
 def test_a_part_that_is_none_is_refused(text):
     with pytest.raises(LiebigError, match="is not a part"):
-        Part.parse(text)
+        StagePart.parse(text)
 
 
 def test_the_command_line_makes_and_merges_parts(world, small_model, tmp_path):

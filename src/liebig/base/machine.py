@@ -119,12 +119,18 @@ def default_precision() -> str:
     return os.environ.get(PRECISION, "auto")
 
 
+ENGINE_TOKEN = "LIEBIG_ENGINE_TOKEN"  # of the search engine that a retriever is in: user:password, or a token
 LLM_KEY = "LIEBIG_LLM_KEY"  # of the server that `ask` and `serve --llm` talk to
 
 
 def llm_key() -> str | None:
     """What LLM_KEY says, if anything."""
     return os.environ.get(LLM_KEY) or None
+
+
+def engine_token() -> str:
+    """What ENGINE_TOKEN says, if anything."""
+    return os.environ.get(ENGINE_TOKEN, "")
 
 
 # How libraries say that memory ran out, of a GPU and of the machine; their errors have no common class.

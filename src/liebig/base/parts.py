@@ -19,7 +19,7 @@ from liebig.base import workspace
 from liebig.base.config import inputs, parse, recorded, resolved
 from liebig.base.errors import RecipeError, WorkspaceError
 from liebig.base.pipeline import Stage
-from liebig.base.workspace import WHOLE, Folder, Part
+from liebig.base.workspace import WHOLE, Folder, StagePart
 
 T = TypeVar("T")
 PIECES = "pieces"
@@ -83,7 +83,7 @@ def clear_pieces(folder: Folder) -> None:
 def merge(table: Mapping[str, Stage], folders: Sequence[Path], out: Path) -> None:
     """Put the parts of a stage together, as one run would have written them."""
     manifests = {folder: workspace.verify(folder) for folder in folders}
-    parts: dict[Part, Path] = {}
+    parts: dict[StagePart, Path] = {}
     first = next(iter(manifests.values()))
     for folder, manifest in manifests.items():
         if not manifest.part:
@@ -94,8 +94,8 @@ def merge(table: Mapping[str, Stage], folders: Sequence[Path], out: Path) -> Non
             raise WorkspaceError(
                 f"is a part of something else than {folders[0]}", file=folder, fix="name parts of one run"
             )
-        part = Part.parse(manifest.part)
-        if part.of != Part.parse(first.part).of:
+        part = StagePart.parse(manifest.part)
+        if part.of != StagePart.parse(first.part).of:
             raise WorkspaceError(
                 f"is part {part}, {folders[0]} is part {first.part}", file=folder, fix="name parts of one run"
             )
@@ -104,7 +104,9 @@ def merge(table: Mapping[str, Stage], folders: Sequence[Path], out: Path) -> Non
                 f"is part {part}, as {parts[part]} is", file=folder, fix="name each part once"
             )
         parts[part] = folder
-    every = [Part(place, Part.parse(first.part).of) for place in range(Part.parse(first.part).of)]
+    every = [
+        StagePart(place, StagePart.parse(first.part).of) for place in range(StagePart.parse(first.part).of)
+    ]
     if missing := [str(part) for part in every if part not in parts]:
         raise WorkspaceError(
             f"part {', '.join(missing)} is missing", fix="make it with --part, and name it too"

@@ -160,7 +160,7 @@ def _resolve(value: Any, done: Mapping[str, Path], path: Path | None, name: str)
     return str(done[stage] / rest) if slash else str(done[stage])
 
 
-def run_stage(stage: Stage, config: Config, out: Path, part: workspace.Part = workspace.WHOLE) -> None:
+def run_stage(stage: Stage, config: Config, out: Path, part: workspace.StagePart = workspace.WHOLE) -> None:
     """Run one stage, or a part of it, into its folder."""
     known = resolved(config)
     with workspace.stage(
@@ -175,7 +175,7 @@ def run_stage(stage: Stage, config: Config, out: Path, part: workspace.Part = wo
         stage.run(known, folder)
 
 
-def run_as_rank(stage: Stage, config: Config, out: Path, part: workspace.Part = workspace.WHOLE) -> None:
+def run_as_rank(stage: Stage, config: Config, out: Path, part: workspace.StagePart = workspace.WHOLE) -> None:
     """Run one stage; of several processes (torchrun) the first alone writes the folder."""
     if machine.process_rank() == 0:
         run_stage(stage, config, out, part)

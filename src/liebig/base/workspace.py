@@ -74,14 +74,14 @@ class Manifest:
 
 
 @dataclass(frozen=True)
-class Part:
+class StagePart:
     """Which pieces of a stage's work are made: those whose number is `place` modulo `of`."""
 
     place: int = 0
     of: int = 1
 
     @classmethod
-    def parse(cls, text: str) -> Part:
+    def parse(cls, text: str) -> StagePart:
         """From "2/8": the second of eight."""
         match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
         place, of = (int(match[1]), int(match[2])) if match else (0, 0)
@@ -97,7 +97,7 @@ class Part:
         return number % (self.of * size) == self.place * size + rank
 
 
-WHOLE = Part()
+WHOLE = StagePart()
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Folder:
     path: Path
     out: Path
     resumed: bool
-    part: Part = WHOLE
+    part: StagePart = WHOLE
 
     def write_bytes(self, name: str, data: bytes) -> Path:
         """Write a file of the folder atomically."""
@@ -135,7 +135,7 @@ def stage(
     seed: int | None = None,
     resume: bool = True,
     part_of: str = "",
-    part: Part = WHOLE,
+    part: StagePart = WHOLE,
 ) -> Iterator[Folder]:
     """A folder to write into; it becomes `out` when the block ends.
 
@@ -285,7 +285,7 @@ def _home(path: Path) -> Path | None:
 
 
 def is_up_to_date(
-    out: Path, *, kind: str, recipe: Mapping[str, Any], inputs: Mapping[str, Path], part: Part = WHOLE
+    out: Path, *, kind: str, recipe: Mapping[str, Any], inputs: Mapping[str, Path], part: StagePart = WHOLE
 ) -> bool:
     """Was `out` made by this recipe from these inputs, and is it still what was made?"""
     try:

@@ -34,7 +34,7 @@ from liebig.base.workspace import Folder
 from liebig.bm25.search import BM25
 from liebig.collection import Collection
 from liebig.collection.lookup import Ids, read_strings, write_ids, write_strings
-from liebig.engines import BUILT_IN, Engine, EngineRow, EngineText, TableShape, engine_class
+from liebig.engines import BUILT_IN, EngineRow, EngineText, SearchEngine, TableShape, engine_class
 from liebig.indexes import open_index
 from liebig.search import retriever_folder as description
 from liebig.search.engine_generation import FREQUENCIES, SUMMARY, TERMS, EngineFile, EngineVectors
@@ -197,7 +197,7 @@ def _push(source: Path, out: Path, config: EngineConfig, before: RetrieverDescri
     same = known is not None and (known.kind, known.uri) == (config.to, config.uri)
     terms = read_strings(old, TERMS).to_list() if old is not None else []
     pushed = PushedRetriever(source, known if same else None, terms)
-    engine: Engine = engine_class(config.to).connect(config.uri)
+    engine: SearchEngine = engine_class(config.to).connect(config.uri)
     if known is not None and not (same and pushed.alike(known)):
         pushed, old = PushedRetriever(source, None, []), None  # other vectors or weights: fresh tables
     generation = 1 if before is None else before.generation + 1
@@ -281,7 +281,7 @@ def _key(folder: Folder) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def _make(engine: Engine, shapes: dict[str, TableShape], key: str, config: EngineConfig) -> None:
+def _make(engine: SearchEngine, shapes: dict[str, TableShape], key: str, config: EngineConfig) -> None:
     for shape in shapes.values():
         mark = engine.mark(shape.name)
         if mark not in (None, key):
@@ -296,7 +296,11 @@ def _make(engine: Engine, shapes: dict[str, TableShape], key: str, config: Engin
 
 
 def _fill(
-    engine: Engine, pushed: PushedRetriever, shapes: dict[str, TableShape], folder: Folder, old: Path | None
+    engine: SearchEngine,
+    pushed: PushedRetriever,
+    shapes: dict[str, TableShape],
+    folder: Folder,
+    old: Path | None,
 ) -> tuple[int, int]:
     """Write the rows that differ from those of the older folder, and remove those that are gone."""
     ids = None if old is None else Ids.open(old)

@@ -1,6 +1,6 @@
 """Search engines that exist, holding a whole retriever: passages, metadata, vectors, and BM25 as sparse vectors.
 
-A back end is one file with a subclass of `Engine`, and one line in `BUILT_IN`. What is written to it is said by
+A back end is one file with a subclass of `SearchEngine`, and one line in `BUILT_IN`. What is written to it is said by
 `builder/push.py`, what is asked of it by `search/engine_generation.py`; an engine knows tables of rows and nothing
 else. BM25 becomes an inner product: a passage's vector has, for each of its terms, tf / (tf + norm), a question's has
 the idf of each of its terms, so the engine's scores are those of the folder up to rounding.
@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 BUILT_IN = {"milvus": "liebig.engines.milvus:Milvus", "opensearch": "liebig.engines.opensearch:OpenSearch"}
-TOKEN = "LIEBIG_ENGINE_TOKEN"  # the environment variable with a user's password or token, which no file holds
 
 TermWeights = Mapping[int, float]  # a sparse vector: term numbers with their weights
 EngineHits = list[tuple[str, float]]  # ids of rows with scores, best first
@@ -65,7 +64,7 @@ class EngineRow:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class FilterCondition:
     """What a row's column must be: one of some values, or above or below one; `excluded` turns it around."""
 
     column: Literal["passage", "fields", "numbers", "dates"]
@@ -75,7 +74,7 @@ class Comparison:
     excluded: bool = False
 
 
-class Engine(ABC):
+class SearchEngine(ABC):
     """Tables of rows on a server. Every method raises a sentence where the server refuses or does not answer."""
 
     kind: ClassVar[str]
@@ -83,7 +82,7 @@ class Engine(ABC):
 
     @classmethod
     @abstractmethod
-    def connect(cls, uri: str) -> Engine:
+    def connect(cls, uri: str) -> SearchEngine:
         """Connect to a server; it answers, and accepts the token."""
 
     @abstractmethod
@@ -112,18 +111,18 @@ class Engine(ABC):
 
     @abstractmethod
     def by_terms(
-        self, name: str, queries: Sequence[TermWeights], k: int, where: Sequence[Comparison]
+        self, name: str, queries: Sequence[TermWeights], k: int, where: Sequence[FilterCondition]
     ) -> list[EngineHits]:
         """The k rows of the largest inner products of terms; none of rows that share no term."""
 
     @abstractmethod
     def by_vectors(
-        self, name: str, queries: NDArray[np.float32], k: int, where: Sequence[Comparison]
+        self, name: str, queries: NDArray[np.float32], k: int, where: Sequence[FilterCondition]
     ) -> list[EngineHits]:
         """The k rows of the largest inner products of vectors."""
 
     @abstractmethod
-    def texts(self, name: str, where: Sequence[Comparison], most: int) -> list[EngineText]:
+    def texts(self, name: str, where: Sequence[FilterCondition], most: int) -> list[EngineText]:
         """What is shown of rows, in their order."""
 
     @abstractmethod

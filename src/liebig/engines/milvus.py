@@ -8,7 +8,6 @@ file. Written against Milvus 2.5 and milvus-lite; tests run milvus-lite.
 from __future__ import annotations
 
 import json
-import os
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,14 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from liebig.base import machine
 from liebig.base.errors import DataError, MissingDependency, ResourceError
 from liebig.engines import (
-    TOKEN,
-    Comparison,
-    Engine,
     EngineHits,
     EngineRow,
     EngineText,
+    FilterCondition,
+    SearchEngine,
     TableShape,
     TermWeights,
     ordered,
@@ -47,7 +46,7 @@ QUERIES = 64  # of one search: the answer has k rows for each
 TIES = 8  # hits beyond k, so that equal scores at the end are ordered too
 
 
-class Milvus(Engine):
+class Milvus(SearchEngine):
     """A Milvus server, or a file of milvus-lite."""
 
     kind = "milvus"
@@ -116,7 +115,7 @@ class Milvus(Engine):
 
     def delete(self, name: str, passages: Sequence[str]) -> None:
         for start in range(0, len(passages), ASKED):
-            some = Comparison("passage", "", "in", tuple(passages[start : start + ASKED]))
+            some = FilterCondition("passage", "", "in", tuple(passages[start : start + ASKED]))
             with self._sentences():
                 self._client.delete(name, filter=expression([some]))
 
@@ -126,7 +125,7 @@ class Milvus(Engine):
             return int(self._client.query(name, filter="", output_fields=["count(*)"])[0]["count(*)"])
 
     def by_terms(
-        self, name: str, queries: Sequence[TermWeights], k: int, where: Sequence[Comparison]
+        self, name: str, queries: Sequence[TermWeights], k: int, where: Sequence[FilterCondition]
     ) -> list[EngineHits]:
         hits: list[EngineHits] = [[] for _ in queries]
         places = [place for place, query in enumerate(queries) if query]  # Milvus refuses an empty one
@@ -136,12 +135,12 @@ class Milvus(Engine):
         return hits
 
     def by_vectors(
-        self, name: str, queries: NDArray[np.float32], k: int, where: Sequence[Comparison]
+        self, name: str, queries: NDArray[np.float32], k: int, where: Sequence[FilterCondition]
     ) -> list[EngineHits]:
         return self._search(name, "vector", queries.tolist(), k, where)
 
     def _search(
-        self, name: str, column: str, queries: list[Any], k: int, where: Sequence[Comparison]
+        self, name: str, column: str, queries: list[Any], k: int, where: Sequence[FilterCondition]
     ) -> list[EngineHits]:
         hits = []
         for start in range(0, len(queries), QUERIES):
@@ -154,7 +153,7 @@ class Milvus(Engine):
             ordered([(h["id"], float(h["distance"]), h["entity"]["place"]) for h in of], k) for of in hits
         ]
 
-    def texts(self, name: str, where: Sequence[Comparison], most: int) -> list[EngineText]:
+    def texts(self, name: str, where: Sequence[FilterCondition], most: int) -> list[EngineText]:
         with self._sentences():
             rows = self._client.query(
                 name, filter=expression(where), output_fields=[*TEXTS, "place", "metadata"], limit=most
@@ -176,7 +175,8 @@ class Milvus(Engine):
             yield
         except MilvusException as error:
             raise ResourceError(
-                f"Milvus at {self.uri} failed: {error.message}", fix=f"check the address and {TOKEN}"
+                f"Milvus at {self.uri} failed: {error.message}",
+                fix=f"check the address and {machine.ENGINE_TOKEN}",
             ) from None
 
 
@@ -184,12 +184,12 @@ _opening = Lock()
 _open_files: weakref.WeakValueDictionary[str, Milvus] = weakref.WeakValueDictionary()
 
 
-def expression(where: Sequence[Comparison]) -> str:
+def expression(where: Sequence[FilterCondition]) -> str:
     """Comparisons in Milvus' filter language."""
     return " and ".join(map(_compared, where))
 
 
-def _compared(one: Comparison) -> str:
+def _compared(one: FilterCondition) -> str:
     column = f"{one.column}[{_literal(one.name)}]" if one.name else one.column
     values = [_literal(value) for value in one.values]
     if one.operator != "in":
@@ -245,13 +245,15 @@ def client_of(uri: str) -> Any:
         try:
             # A shared connection would stay when its server stops, and meet whatever gets the port next.
             return MilvusClient(
-                uri, token=os.environ.get(TOKEN, ""), timeout=60 if embedded else 10, dedicated=embedded
+                uri, token=machine.engine_token(), timeout=60 if embedded else 10, dedicated=embedded
             )
         except MilvusException as error:
             failure = error.message
             if embedded:
                 _stop(uri)
-    raise ResourceError(f"Milvus at {uri} does not answer: {failure}", fix=f"check the address and {TOKEN}")
+    raise ResourceError(
+        f"Milvus at {uri} does not answer: {failure}", fix=f"check the address and {machine.ENGINE_TOKEN}"
+    )
 
 
 def disconnect(client: Any, uri: str) -> None:

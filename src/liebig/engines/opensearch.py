@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Sequence
@@ -24,14 +23,14 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
+from liebig.base import machine
 from liebig.base.errors import RecipeError, ResourceError
 from liebig.engines import (
-    TOKEN,
-    Comparison,
-    Engine,
     EngineHits,
     EngineRow,
     EngineText,
+    FilterCondition,
+    SearchEngine,
     TableShape,
     TermWeights,
     ordered,
@@ -91,13 +90,13 @@ def row_body(shape: TableShape, row: EngineRow) -> dict[str, Any]:
     return body
 
 
-def terms_body(query: TermWeights, k: int, where: Sequence[Comparison]) -> dict[str, Any]:
+def terms_body(query: TermWeights, k: int, where: Sequence[FilterCondition]) -> dict[str, Any]:
     """The search for the largest inner products of terms."""
     should = [{"term": {"terms": {"value": f"t{term}", "boost": weight}}} for term, weight in query.items()]
     return _search_body({"bool": {"should": should, "minimum_should_match": 1, **_conditions(where)}}, k)
 
 
-def vector_body(query: Sequence[float], k: int, where: Sequence[Comparison]) -> dict[str, Any]:
+def vector_body(query: Sequence[float], k: int, where: Sequence[FilterCondition]) -> dict[str, Any]:
     """The search for the largest inner products of vectors."""
     knn: dict[str, Any] = {"vector": query, "k": k}
     if where:
@@ -109,7 +108,7 @@ def _search_body(query: dict[str, Any], k: int) -> dict[str, Any]:
     return {"size": k, "_source": ["place"], "track_total_hits": False, "query": query}
 
 
-def _conditions(where: Iterable[Comparison]) -> dict[str, Any]:
+def _conditions(where: Iterable[FilterCondition]) -> dict[str, Any]:
     """Comparisons as clauses of a bool query."""
     clauses: dict[str, list[Any]] = {}
     for one in where:
@@ -127,7 +126,7 @@ def inner_product(score: float) -> float:
     return score - 1 if score > 1 else 1 - 1 / score
 
 
-class OpenSearch(Engine):
+class OpenSearch(SearchEngine):
     """An OpenSearch server; LIEBIG_ENGINE_TOKEN is `user:password`, or a token of another kind."""
 
     kind = "opensearch"
@@ -136,7 +135,7 @@ class OpenSearch(Engine):
     def __init__(self, uri: str, timeout: float = 60.0) -> None:
         self.uri, self._timeout = uri.rstrip("/"), timeout
         self._headers = {}
-        if token := os.environ.get(TOKEN):
+        if token := machine.engine_token():
             basic = base64.b64encode(token.encode()).decode()
             self._headers["Authorization"] = f"Basic {basic}" if ":" in token else f"Bearer {token}"
 
@@ -189,12 +188,12 @@ class OpenSearch(Engine):
         return int(self._ask("GET", _path(name, "_count"))["count"])
 
     def by_terms(
-        self, name: str, queries: Sequence[TermWeights], k: int, where: Sequence[Comparison]
+        self, name: str, queries: Sequence[TermWeights], k: int, where: Sequence[FilterCondition]
     ) -> list[EngineHits]:
         return self._search(name, [terms_body(query, k, where) for query in queries], k)
 
     def by_vectors(
-        self, name: str, queries: NDArray[np.float32], k: int, where: Sequence[Comparison]
+        self, name: str, queries: NDArray[np.float32], k: int, where: Sequence[FilterCondition]
     ) -> list[EngineHits]:
         lists = self._search(name, [vector_body(query, k, where) for query in queries.tolist()], k)
         return [[(id, inner_product(score)) for id, score in hits] for hits in lists]
@@ -211,7 +210,7 @@ class OpenSearch(Engine):
             lists.append(ordered([(r["_id"], float(r["_score"]), r["_source"]["place"]) for r in rows], k))
         return lists
 
-    def texts(self, name: str, where: Sequence[Comparison], most: int) -> list[EngineText]:
+    def texts(self, name: str, where: Sequence[FilterCondition], most: int) -> list[EngineText]:
         body = {"size": most, "_source": list(TEXTS), "sort": [{"place": "asc"}]}
         body |= {"query": {"bool": _conditions(where)}}
         rows = self._ask("POST", _path(name, "_search"), body)["hits"]["hits"]
@@ -237,7 +236,7 @@ class OpenSearch(Engine):
             said = error.read(300).decode("utf-8", "replace").strip()
             raise ResourceError(
                 f"OpenSearch at {self.uri} refuses {method} {path.partition('?')[0]} ({error.code}): {said}",
-                fix=f"check the address and {TOKEN}",
+                fix=f"check the address and {machine.ENGINE_TOKEN}",
             ) from None
         except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or error

@@ -25,7 +25,7 @@ from liebig.base.json_file import FileModel, read_json
 from liebig.base.records import UNITS, Document, Passage, Query, Section
 from liebig.bm25.search import BM25Settings, TermStatistics
 from liebig.collection.lookup import read_strings
-from liebig.engines import Comparison, Engine, EngineText, engine_class
+from liebig.engines import EngineText, FilterCondition, SearchEngine, engine_class
 from liebig.search.filters import DATES, Facets, Filters, comparisons, folded, seconds_of
 from liebig.search.generation import Generation
 from liebig.search.query_language import FieldCondition, ParsedQuery
@@ -70,9 +70,9 @@ class EngineFile(FileModel):
         """The file of an engine's folder."""
         return read_json(folder / SUMMARY, cls, fix="push the retriever again")
 
-    def connect(self) -> Engine:
+    def connect(self) -> SearchEngine:
         """The engine, whose tables are those that were pushed."""
-        engine: Engine = engine_class(self.kind).connect(self.uri)
+        engine: SearchEngine = engine_class(self.kind).connect(self.uri)
         for name in self.tables:
             mark = engine.mark(name)
             if mark != self.key:
@@ -84,7 +84,7 @@ class EngineFile(FileModel):
 class EngineTerms(TermStatistics):
     """The statistics of BM25's terms; postings are in the engine."""
 
-    def __init__(self, folder: Path, about: EngineFile, engine: Engine) -> None:
+    def __init__(self, folder: Path, about: EngineFile, engine: SearchEngine) -> None:
         self.settings, self.average, self._count = about.settings, about.average, about.passages
         self._folder, self._engine, self._table = folder, engine, about.tables[0]
         self.frequencies = npy.load(folder / FREQUENCIES, [np.int64], (None,))
@@ -134,14 +134,14 @@ class EngineTerms(TermStatistics):
 class Conditions:
     """What passages must meet, in the engine's words."""
 
-    where: tuple[Comparison, ...]
+    where: tuple[FilterCondition, ...]
 
 
 class EngineSystem(System):
     """A table of an engine, asked with the terms or the vectors of questions."""
 
     def __init__(
-        self, name: str, engine: Engine, table: str, where: tuple[Comparison, ...], ask: Any
+        self, name: str, engine: SearchEngine, table: str, where: tuple[FilterCondition, ...], ask: Any
     ) -> None:
         self.name, self._engine, self._table, self._where, self._ask = name, engine, table, where, ask
 
@@ -154,7 +154,7 @@ class EngineSystem(System):
 class EngineTexts:
     """The passages and documents in an engine, with the methods of a `Collection` that answers need."""
 
-    def __init__(self, engine: Engine, about: EngineFile, path: Path) -> None:
+    def __init__(self, engine: SearchEngine, about: EngineFile, path: Path) -> None:
         self.path, self._engine, self._about = path, engine, about
         self._known: dict[str, Passage] = {}
 
@@ -171,7 +171,7 @@ class EngineTexts:
         known = self._known if len(self._known) < KEPT else {}
         new = [name for name in dict.fromkeys(names) if name not in known]
         for start in range(0, len(new), 512):
-            some = Comparison("passage", "", "in", tuple(new[start : start + 512]))
+            some = FilterCondition("passage", "", "in", tuple(new[start : start + 512]))
             texts = self._engine.texts(self._about.tables[0], [some], 512)
             known = known | {text.passage: _passage(text) for text in texts}
         self._known = known
@@ -186,7 +186,7 @@ class EngineTexts:
 
     def document(self, name: str) -> Document:
         """A document: its passages, one after the other."""
-        here = Comparison("fields", "doc", "in", (name,))
+        here = FilterCondition("fields", "doc", "in", (name,))
         texts = self._engine.texts(self._about.tables[0], [here], self._engine.deepest)
         if not texts:
             raise DataError(f"there is no document {name!r}", file=self.path)
@@ -201,7 +201,7 @@ def _passage(text: EngineText) -> Passage:
 class EngineGeneration(Generation):
     """Texts and indexes in an engine, and the model."""
 
-    engine: Engine
+    engine: SearchEngine
     about: EngineFile
     statistics: EngineTerms
 
@@ -266,7 +266,7 @@ class EngineGeneration(Generation):
                 where.append(compared)
         return Conditions(tuple(where)), notes
 
-    def _compared(self, condition: FieldCondition) -> Comparison | None:
+    def _compared(self, condition: FieldCondition) -> FilterCondition | None:
         """A condition of the query language as a comparison; None for parts of words and patterns."""
         name, value = condition.name, condition.value
         if name in COMPARED:
@@ -276,7 +276,7 @@ class EngineGeneration(Generation):
             both = comparisons({column: {"lt" if name == "before" else "gte": value}})
             return replace(both[0], excluded=condition.excluded)
         if name in ("lang", "type"):
-            return Comparison("fields", f"~{name}", "in", (folded(name, value),), condition.excluded)
+            return FilterCondition("fields", f"~{name}", "in", (folded(name, value),), condition.excluded)
         return None
 
     def expanded(self, prefix: str) -> list[str]:

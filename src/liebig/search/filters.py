@@ -32,7 +32,7 @@ from liebig.base.errors import RecipeError
 from liebig.bm25.analysis import CODES
 from liebig.collection import Collection
 from liebig.collection.lookup import Ids, hash64, hash_all
-from liebig.engines import Comparison
+from liebig.engines import FilterCondition
 from liebig.search.query_language import FieldCondition, date_span
 from liebig.vectors import document_of
 
@@ -308,16 +308,16 @@ def _year(value: str) -> str:
     return "" if np.isnan(seconds) else str(datetime.fromtimestamp(seconds, UTC).year)
 
 
-def comparisons(filters: Filters) -> tuple[Comparison, ...]:
+def comparisons(filters: Filters) -> tuple[FilterCondition, ...]:
     """Filters as an engine evaluates them, with the meaning that `Owners.passing` gives them."""
-    made: list[Comparison] = []
+    made: list[FilterCondition] = []
     for name, value in filters.items():
         if not isinstance(value, Mapping):
             column, values = (
                 ("passage", "") if name == "id" else ("fields", name),
                 tuple(_values(name, value)),
             )
-            made.append(Comparison(*column, "in", values))
+            made.append(FilterCondition(*column, "in", values))
             continue
         for bound, limit in _bounds(name, value).items():
             start, end = _span(limit)
@@ -327,7 +327,9 @@ def comparisons(filters: Filters) -> tuple[Comparison, ...]:
                 "lt": ("<", start),
                 "lte": ("<=", start) if start == end else ("<", end),
             }[bound]
-            made.append(Comparison("dates" if isinstance(limit, str) else "numbers", name, operator, (edge,)))
+            made.append(
+                FilterCondition("dates" if isinstance(limit, str) else "numbers", name, operator, (edge,))
+            )
     return tuple(made)
 
 

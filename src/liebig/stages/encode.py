@@ -32,7 +32,7 @@ from liebig.base.machine import checked, computing_threads
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress, say
 from liebig.base.records import Document, Passage, Query, Title
-from liebig.base.workspace import WHOLE, Folder, Part
+from liebig.base.workspace import WHOLE, Folder, StagePart
 from liebig.collection import Collection, is_collection
 from liebig.collection.writer import CollectionWriter
 from liebig.formats import detect
@@ -386,7 +386,7 @@ def layout_of(config: EncodeConfig, embedder: Embedder) -> RoleLayout:
 class VectorShards:
     """Which texts are this process's to encode; `count` is the number of shards of all processes, once all are read."""
 
-    def __init__(self, path: Path, size: int, world: World, part: Part = WHOLE) -> None:
+    def __init__(self, path: Path, size: int, world: World, part: StagePart = WHOLE) -> None:
         self.path, self.size, self._world, self._part = path, size, world, part
         self.count = 0
         self.owners: deque[int] = deque()

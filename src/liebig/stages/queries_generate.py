@@ -27,7 +27,7 @@ from liebig.base.errors import DataError, RecipeError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress, counted
 from liebig.base.records import Passage, Title
-from liebig.base.workspace import WHOLE, Folder, Part, atomic_write
+from liebig.base.workspace import WHOLE, Folder, StagePart, atomic_write
 from liebig.collection import GENERATED as GENERATED_SPLIT, Collection
 from liebig.collection.lookup import hash64, hash_all
 from liebig.collection.offset_index import OffsetIndex
@@ -69,7 +69,7 @@ class QueryShards:
     world: World
     keeps: Keeps | None = None
     duplicates: bool = False
-    part: Part = WHOLE
+    part: StagePart = WHOLE
 
     def make(self, passages: Iterable[Passage], writer: Writer, total: int) -> None:
         """Make those of this process that are not there yet."""

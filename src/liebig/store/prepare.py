@@ -25,7 +25,7 @@ from liebig.base.json_file import read_json
 from liebig.base.machine import spread
 from liebig.base.progress import Progress, quantity
 from liebig.base.records import Document, Passage, Section
-from liebig.base.workspace import WHOLE, Part
+from liebig.base.workspace import WHOLE, StagePart
 from liebig.formats import beir, documents
 from liebig.formats.items import Row, Where, as_row
 from liebig.formats.rows import decode, parse
@@ -175,7 +175,7 @@ def prepare(
     finish: Finish = unfinished,
     processes: int | None = None,
     piece: int | None = None,
-    part: Part = WHOLE,
+    part: StagePart = WHOLE,
 ) -> None:
     """Write the store of a collection into `folder`, going on where an earlier run was broken off.
 
