@@ -26,7 +26,7 @@ def cluster():
 
 
 def planned(recipe, out):
-    (item,) = pipeline.plan_stages(STAGES, {out.name: {"kind": "encode", **recipe}}, out.parent)
+    (item,) = pipeline.plan_stages(STAGES, {out.name: recipe}, out.parent)
     return item
 
 
@@ -46,9 +46,10 @@ def workers_at_a_part():
 def test_two_killed_workers_cost_their_parts(cluster, small_model, tmp_path):
     from liebig.on_ray import run_on_ray
 
-    documents = {f"d{n}": (f"Title {n}", "en", f"Text number {n} of the soil.") for n in range(60)}
+    documents = {f"d{n}": (f"Title {n}", "en", f"Text number {n} of the soil.") for n in range(1000)}
     source = write_collection(tmp_path / "collection", documents)
-    recipe = {"source": str(source), "model": str(small_model), "shard": 5}
+    (source / "passages.jsonl").unlink()
+    recipe = {"kind": "passages", "collection": str(source), "tokenizer": str(small_model)}
     whole = planned(recipe, tmp_path / "whole")
     pipeline.run_stage(whole.stage, whole.config, whole.out)
     killed = []
@@ -79,7 +80,7 @@ def test_bad_input_is_the_sentence_of_the_stage_and_parts_are_kept(cluster, smal
     source = write_collection(tmp_path / "collection", {"d": ("A title", "en", "Some text.", "More text.")})
     with (source / "passages.jsonl").open("a") as file:
         file.write("this is not JSON\n")
-    item = planned({"source": str(source), "model": str(small_model)}, tmp_path / "out")
+    item = planned({"kind": "encode", "source": str(source), "model": str(small_model)}, tmp_path / "out")
     with pytest.raises(LiebigError, match="JSON"):
         run_on_ray(item.stage, item.config, item.out, "ray", 2)
     assert not item.out.exists()
@@ -94,6 +95,6 @@ def test_a_cluster_that_is_not_there_is_one_sentence(small_model, tmp_path, monk
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", refuse)
     source = write_collection(tmp_path / "collection", {"d": ("A title", "en", "Some text.")})
-    item = planned({"source": str(source), "model": str(small_model)}, tmp_path / "out")
+    item = planned({"kind": "encode", "source": str(source), "model": str(small_model)}, tmp_path / "out")
     with pytest.raises(LiebigError, match=r"the Ray cluster at 10.0.0.1:6379 does not answer: no node"):
         run_on_ray(item.stage, item.config, item.out, "10.0.0.1:6379")

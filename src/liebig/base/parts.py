@@ -128,10 +128,10 @@ def merge(table: Mapping[str, Stage], folders: Sequence[Path], out: Path) -> Non
         inputs=inputs(known),
         seed=first.seed,
         part_of=stage.part_of,
-    ) as folder:
+    ) as whole:
         for part in every:
-            _place(parts[part], folder)
-        stage.run(known, folder)
+            _place(parts[part], whole)
+        stage.run(known, whole)
 
 
 def _place(part: Path, folder: Folder) -> None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 BUILT_IN = {"milvus": "liebig.engines.milvus:Milvus", "opensearch": "liebig.engines.opensearch:OpenSearch"}
 
+Operator = Literal["in", ">", ">=", "<", "<="]
 TermWeights = Mapping[int, float]  # a sparse vector: term numbers with their weights
 EngineHits = list[tuple[str, float]]  # ids of rows with scores, best first
 
@@ -69,7 +70,7 @@ class FilterCondition:
 
     column: Literal["passage", "fields", "numbers", "dates"]
     name: str  # within the column; "" for the passage's id
-    operator: Literal["in", ">", ">=", "<", "<="]
+    operator: Operator
     values: tuple[str, ...] | tuple[float, ...] = field(default=())
     excluded: bool = False
 

@@ -24,6 +24,7 @@ from liebig.base.errors import DataError, RecipeError, WorkspaceError
 from liebig.base.json_file import FileModel, read_json
 from liebig.base.records import UNITS, Document, Passage, Query, Section
 from liebig.bm25.search import BM25Settings, TermStatistics
+from liebig.collection import Collection
 from liebig.collection.lookup import read_strings
 from liebig.engines import EngineText, FilterCondition, SearchEngine, engine_class
 from liebig.search.filters import DATES, Facets, Filters, comparisons, folded, seconds_of
@@ -151,8 +152,8 @@ class EngineSystem(System):
         return by(self._table, self._ask(queries), depth, self._where)
 
 
-class EngineTexts:
-    """The passages and documents in an engine, with the methods of a `Collection` that answers need."""
+class EngineTexts(Collection):
+    """The passages and documents in an engine, looked up as answers need them."""
 
     def __init__(self, engine: SearchEngine, about: EngineFile, path: Path) -> None:
         self.path, self._engine, self._about = path, engine, about
@@ -213,11 +214,9 @@ class EngineGeneration(Generation):
         self.collection = EngineTexts(self.engine, self.about, place)
         self.bm25, self.indexes = None, {}
         self.terms = self.statistics = EngineTerms(place, self.about, self.engine)
-        self.spaces = dict(self.about.vectors)
+        self.spaces = {str(name): space for name, space in self.about.vectors.items()}
 
-    def _single_systems(
-        self, passing: Conditions | None, threads: int, vectors: QueryVectors | None
-    ) -> dict[str, System]:
+    def _single_systems(self, passing: Any, threads: int, vectors: QueryVectors | None) -> dict[str, System]:
         where = () if passing is None else passing.where
         terms = self.statistics
         lexical = EngineSystem(
@@ -297,7 +296,7 @@ class EngineGeneration(Generation):
 
     def infos(self) -> dict[str, Any]:
         where = {"kind": self.about.kind, "where": self.about.uri}
-        spaces = {
+        spaces: dict[str, Any] = {
             name: {**where, "table": space.table, "width": space.width, "model": space.about.get("model")}
             for name, space in self.about.vectors.items()
         }

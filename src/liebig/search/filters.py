@@ -32,7 +32,7 @@ from liebig.base.errors import RecipeError
 from liebig.bm25.analysis import CODES
 from liebig.collection import Collection
 from liebig.collection.lookup import Ids, hash64, hash_all
-from liebig.engines import FilterCondition
+from liebig.engines import FilterCondition, Operator
 from liebig.search.query_language import FieldCondition, date_span
 from liebig.vectors import document_of
 
@@ -313,20 +313,22 @@ def comparisons(filters: Filters) -> tuple[FilterCondition, ...]:
     made: list[FilterCondition] = []
     for name, value in filters.items():
         if not isinstance(value, Mapping):
-            column, values = (
-                ("passage", "") if name == "id" else ("fields", name),
-                tuple(_values(name, value)),
+            values = tuple(_values(name, value))
+            made.append(
+                FilterCondition("passage", "", "in", values)
+                if name == "id"
+                else FilterCondition("fields", name, "in", values)
             )
-            made.append(FilterCondition(*column, "in", values))
             continue
         for bound, limit in _bounds(name, value).items():
             start, end = _span(limit)
-            operator, edge = {
+            edges: dict[str, tuple[Operator, float]] = {
                 "gt": (">", start) if start == end else (">=", end),
                 "gte": (">=", start),
                 "lt": ("<", start),
                 "lte": ("<=", start) if start == end else ("<", end),
-            }[bound]
+            }
+            operator, edge = edges[bound]
             made.append(
                 FilterCondition("dates" if isinstance(limit, str) else "numbers", name, operator, (edge,))
             )
@@ -343,7 +345,11 @@ def filterable(fields: Mapping[str, str]) -> tuple[dict[str, str], dict[str, flo
     dates = {name: seconds_of(value) for name, value in fields.items()}
     folds = {"lang": fields.get("language"), "type": fields.get("type")}
     fields |= {f"~{name}": folded(name, value) for name, value in folds.items() if value}
-    return fields, *({name: v for name, v in column.items() if np.isfinite(v)} for column in (numbers, dates))
+    return fields, _finite(numbers), _finite(dates)
+
+
+def _finite(column: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(value) for name, value in column.items() if np.isfinite(value)}
 
 
 def folded(name: str, value: str) -> str:
