@@ -62,7 +62,7 @@ def recipes(home, model):
         "passages": {"collection": str(home / "documents"), "tokenizer": str(model), "length": 8},
         "encode": {"source": judged, "model": str(model), "shard": 3, "type": "int8"},
         "retrieve": {"collection": judged, "retriever": str(home / "retriever"), "k": 3},
-        "mine": {"collection": judged, "split": "test", "sources": [{"run": run}], "pad": 3},
+        "mine": {"collection": judged, "split": "test", "sources": [{"run": run}]},
         "queries generate": {
             "collection": judged, "source": {"kind": "file", "path": str(home / "generated.jsonl")}, "shard": 3
         },

@@ -233,7 +233,7 @@ class EngineGeneration(Generation):
         shared = Once(encode)
         for name, space in self.about.vectors.items():
             system = EngineSystem(name, self.engine, space.table, where, shared)
-            made[name] = Folded(system, "max") if space.about.get("pieces") else system
+            made[name] = Folded(system) if space.about.get("pieces") else system
         return made
 
     def look_up(self, ids: Iterable[str]) -> None:
