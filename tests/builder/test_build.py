@@ -210,7 +210,7 @@ def test_shards_of_many_updates_are_put_together(made, tmp_path, monkeypatch):
     (source / "steam.md").unlink()
     write_documents(source, ["pepper"])
     refresh(tmp_path / "out")
-    index = Retriever.from_folder(tmp_path / "out").current.indexes["dense"]
+    index = Retriever.from_folder(tmp_path / "out").current.index
     assert (len(index.shards), len(index)) == (2, 8)
     made(source, tmp_path / "again")
     assert answers(tmp_path / "out", "dense") == answers(tmp_path / "again", "dense")
@@ -222,10 +222,10 @@ def test_vectors_that_are_mostly_deleted_are_put_together(made, tmp_path):
     for topic in TOPICS[:2]:
         (source / f"{topic}.md").unlink()
     refresh(tmp_path / "out")
-    assert len(Retriever.from_folder(tmp_path / "out").current.indexes["dense"].deleted()) == 4
+    assert len(Retriever.from_folder(tmp_path / "out").current.index.deleted()) == 4
     write_documents(source, ["quince"])
     refresh(tmp_path / "out")
-    index = Retriever.from_folder(tmp_path / "out").current.indexes["dense"]
+    index = Retriever.from_folder(tmp_path / "out").current.index
     assert (len(index.deleted()), len(index)) == (0, 4)
 
 
@@ -271,12 +271,12 @@ def test_pieces_of_changed_passages_go(made, tmp_path):
     write(a=long, b=long + " comet", c="a short one")
     made(source, tmp_path / "out")
     retriever = Retriever.from_folder(tmp_path / "out")
-    before = len(retriever.current.indexes["dense"])
+    before = len(retriever.current.index)
     assert before > 3
     write(a="barley", b=long + " comet", d="quince")
     refresh(tmp_path / "out")
     assert retriever.reload()
-    assert retriever.current.indexes["dense"].find("a#1") is None
+    assert retriever.current.index.find("a#1") is None
     assert {r.id for r in retriever.search("barley", 5, "dense")} == {"a", "b", "d"}
 
 
@@ -335,7 +335,7 @@ def test_updates_that_overlap_lose_no_document(made, tmp_path, monkeypatch, held
     refresh(out)
     retriever = Retriever.from_folder(out)
     assert {r.doc for r in retriever.search("quince medlar", 10, "bm25")} == {"quince.md", "medlar.md"}
-    assert len(retriever) == len(retriever.current.indexes["dense"]) == 10
+    assert len(retriever) == len(retriever.current.index) == 10
     assert refresh(out)[1][-1] == "Nothing has changed."
     assert not (out / "work" / ".lock").exists()
 

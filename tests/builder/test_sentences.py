@@ -58,7 +58,7 @@ def test_a_hybrid_has_sentences_as_its_third_part(chosen):
     retriever = Retriever.from_folder(out)
     generation = retriever.current
     assert read(out).sentences == "sentences-1"
-    assert len(generation.indexes["sentences"]) > len(generation.indexes["dense"])
+    assert len(generation.sentences) > len(generation.index)
     answer = generation.systems()["hybrid"].answer([Query("", "origin of the comet")], 5)
     assert list(answer.parts) == ["bm25", "dense", "sentences"]
     lists = [hits[0] for hits in answer.parts.values()]

@@ -226,7 +226,7 @@ def test_a_filter_passes_pieces_of_passages(small_model, tmp_path):
     pipeline.run(pipeline.plan_stages(STAGES, {"pieces": recipe}, folder), lambda line: None)
     write(folder, replace(read(folder), index="pieces"))
     retriever = Retriever.from_folder(folder)
-    assert len(retriever.current.indexes["dense"]) > len(retriever)
+    assert len(retriever.current.index) > len(retriever)
     everything = retriever.search("comet", 8, "dense")
     german = retriever.search("comet", 8, "dense", {"language": "de"})
     expected = [(r.id, r.score) for r in everything if r.metadata["language"] == "de"]
@@ -248,7 +248,7 @@ def test_filters_take_several_values_and_fields(retriever):
 def test_vectors_are_those_of_the_index(retriever):
     passages = [retriever.passage(id) for id in ("barley-0", "violin-1")]
     vectors = retriever.encode([f"{p.title} {p.text}" for p in passages], kind="passage")
-    index = retriever.current.indexes["dense"]
+    index = retriever.current.index
     stored = np.concatenate([shard.vectors.decode() for shard in index.shards])
     rows = [index.find(p.id) for p in passages]
     np.testing.assert_allclose(vectors, stored[rows], atol=2e-3)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from liebig.base import npy, workspace
@@ -30,7 +31,8 @@ from liebig.engines import EngineText, FilterCondition, SearchEngine, engine_cla
 from liebig.search.filters import DATES, Facets, Filters, comparisons, folded, seconds_of
 from liebig.search.generation import Generation
 from liebig.search.query_language import FieldCondition, ParsedQuery
-from liebig.search.systems import Folded, Hits, Once, QueryVectors, System
+from liebig.search.systems import Folded, Hits, QueryVectors, SentenceScores, System
+from liebig.vectors import document_of
 
 SUMMARY, TERMS, FREQUENCIES = "engine.json", "terms", "frequencies.npy"
 PASSAGES = "passages"
@@ -152,6 +154,28 @@ class EngineSystem(System):
         return by(self._table, self._ask(queries), depth, self._where)
 
 
+class EngineSentences(SentenceScores):
+    """The vectors of sentences in an engine, of which those of the passages found are compared."""
+
+    def __init__(self, engine: SearchEngine, table: str, vectors: QueryVectors) -> None:
+        self._engine, self._table, self._vectors = engine, table, vectors
+
+    def search(self, queries: Sequence[Query], found: Sequence[Sequence[Hits]], k: int) -> list[Hits]:
+        vectors = self._vectors(queries)
+        return [self._of_passages(vectors[i : i + 1], lists)[:k] for i, lists in enumerate(found)]
+
+    def _of_passages(self, vector: NDArray[np.float32], lists: Sequence[Hits]) -> Hits:
+        ids = list(dict.fromkeys([id for hits in lists for id, _ in hits]))
+        if not ids:
+            return []
+        here = FilterCondition("passage", "", "in", tuple(ids))
+        hits = self._engine.by_vectors(self._table, vector, self._engine.deepest, [here])[0]
+        best: dict[str, float] = {}
+        for id, score in hits:  # the best comes first
+            best.setdefault(document_of(id), score)
+        return sorted(((id, best[id]) for id in ids if id in best), key=lambda hit: -hit[1])
+
+
 class EngineTexts(Collection):
     """The passages and documents in an engine, looked up as answers need them."""
 
@@ -212,9 +236,9 @@ class EngineGeneration(Generation):
         self.about = EngineFile.read(place)
         self.engine = self.about.connect()
         self.collection = EngineTexts(self.engine, self.about, place)
-        self.bm25, self.indexes = None, {}
+        self.bm25 = self.index = self.sentences = None
         self.terms = self.statistics = EngineTerms(place, self.about, self.engine)
-        self.spaces = {str(name): space for name, space in self.about.vectors.items()}
+        self.spaces = {str(name): space for name, space in self.about.vectors.items() if name == "dense"}
 
     def _single_systems(self, passing: Any, threads: int, vectors: QueryVectors | None) -> dict[str, System]:
         where = () if passing is None else passing.where
@@ -227,14 +251,14 @@ class EngineGeneration(Generation):
             lambda some: [terms.weights(q.text) for q in some],
         )
         made: dict[str, System] = {"bm25": lexical}
-        encode = vectors or self._encoder
-        if encode is None:
-            return made
-        shared = Once(encode)
-        for name, space in self.about.vectors.items():
-            system = EngineSystem(name, self.engine, space.table, where, shared)
-            made[name] = Folded(system) if space.about.get("pieces") else system
+        if vectors is not None and (space := self.about.vectors.get("dense")) is not None:
+            dense = EngineSystem("dense", self.engine, space.table, where, vectors)
+            made["dense"] = Folded(dense) if space.about.get("pieces") else dense
         return made
+
+    def _sentence_scores(self, vectors: QueryVectors) -> SentenceScores | None:
+        space = self.about.vectors.get("sentences")
+        return None if space is None else EngineSentences(self.engine, space.table, vectors)
 
     def look_up(self, ids: Iterable[str]) -> None:
         list(self.collection.some_passages(ids))

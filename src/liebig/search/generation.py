@@ -22,7 +22,6 @@ from liebig.base.records import Document, Passage, Query
 from liebig.bm25.search import BM25, TermStatistics
 from liebig.collection import KINDS, Collection
 from liebig.indexes import open_index
-from liebig.indexes.base import Index
 from liebig.search.filters import Facets, Filters, Owners, Passing
 from liebig.search.floor import Floor
 from liebig.search.matching import WordMatcher
