@@ -623,7 +623,7 @@ def test_a_reranker_is_copied_measured_and_kept_by_updates(made, small_model, tm
     description = read(tmp_path / "out")
     assert (description.reranker, description.depth) == ("reranker-1", 4)
     checks = check.read(tmp_path / "out" / description.checks)
-    assert "BM25 + encoder before training, reranked" in [row["name"] for row in checks["rows"]]
+    assert any(row["name"].endswith(", reranked") for row in checks["rows"])
     assert any("reranked" in line and " ms" in line for line in lines)
     retriever = Retriever.from_folder(tmp_path / "out")
     assert {r.doc for r in retriever.search("origin of the comet", 4, "reranked")} == {
