@@ -32,6 +32,7 @@ def test_what_is_said_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine.threads() == 1
 
 
+@pytest.mark.skipif(machine.WINDOWS, reason="Windows tells no load")
 def test_the_load_of_this_process_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour with two cores busy by ourselves leaves nothing for others."""
     monkeypatch.setattr(machine, "cores", lambda: 2)

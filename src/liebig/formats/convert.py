@@ -19,7 +19,6 @@ import shlex
 import shutil
 import signal
 import subprocess  # nosec B404
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
@@ -180,7 +179,7 @@ def _run(arguments: list[str], folder: Path, label: str) -> bytes:
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """End a command that has not ended, and what it has started."""
-    if sys.platform == "win32":
+    if WINDOWS:
         process.kill()
     else:
         with contextlib.suppress(ProcessLookupError):
