@@ -161,7 +161,7 @@ def _run(arguments: list[str], folder: Path, label: str) -> bytes:
                 if time.monotonic() > deadline:
                     raise DataError(f"the converter took more than {SECONDS:g} s", file=label)
                 if max(os.fstat(file.fileno()).st_size for file in (printed, errors)) > LARGEST:
-                    break  # said by the caller
+                    raise DataError(f"the converter prints more than {LARGEST >> 20} MiB", file=label)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     code = process.wait(LOOK)
         finally:
