@@ -1,5 +1,6 @@
 """A retriever in an engine gives what its folder gives, and stays whole when it is changed or refused."""
 
+import sys
 import time
 from dataclasses import replace
 from importlib.util import find_spec
@@ -15,6 +16,7 @@ from liebig.builder.update import update
 from liebig.cli import make_app
 from liebig.commands.doctor import examine
 from liebig.engines.milvus import Milvus
+from liebig.formats.convert import Converter
 from liebig.search.answer import SearchOptions
 from liebig.search.engine_generation import EngineFile
 from liebig.search.retriever import Retriever
@@ -285,8 +287,11 @@ def test_build_and_update_keep_the_engine_as_the_folder(small_model, tmp_path):
     retriever = Retriever.from_folder(out)
     alike(Retriever.from_folder(out / "built"), retriever, ["origin of the comet"])
     write_documents(source, TOPICS[2:5])
-    update(out, (), lambda line: None)
+    (source / "scan.odd").write_bytes(b"\x00\x01")
+    print_ = (sys.executable, "-c", "print('what the converter of tides says')", "{path}")
+    update(out, (), lambda line: None, convert=(Converter(".odd", print_),))
     assert retriever.reload()
+    assert retriever.document("scan.odd").text == "what the converter of tides says"
     alike(Retriever.from_folder(out / "built"), retriever, ["origin of the comet"])
     assert all(finding.good for finding in examine(out))
     assert retriever.info()["bm25"]["where"] == uri

@@ -257,7 +257,7 @@ def update(
     """Bring a retriever's folder up to date with its sources, or with others; `reading` says how they are read now."""
     now = description.read(out)  # before the lock is written: it may be no retriever
     if now.engine is not None:
-        counts = update(pushed_source(out, now), sources, say, strict, reading)
+        counts = update(pushed_source(out, now), sources, say, strict, reading, convert)
         say(push_again(out, now))
         return counts
     with description.exclusive(out):
