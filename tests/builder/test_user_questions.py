@@ -4,6 +4,7 @@ import gzip
 import json
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -242,6 +243,20 @@ def test_questions_come_nearer_to_what_answers_them_and_passages_stay(small_mode
     monkeypatch.setattr(question_training, "EPOCHS", 60)
     question_training.train(encoder, layout, questions, vectors, 10.0)
     assert nearest() == wanted
+
+
+def test_questions_are_trained_with_the_lengths_of_vectors_that_a_search_compares(small_model, monkeypatch):
+    encoder, rows = Encoder.load(small_model), np.eye(2, 64, dtype=np.float32)
+    questions, first = [Question("q", ("p",), "yours")], []
+    monkeypatch.setattr(torch.Tensor, "backward", lambda self: first.append(self.item()))
+    monkeypatch.setattr(torch.optim.AdamW, "step", lambda self: None)
+    for lengths in ([1, 1], [7, 7], [1, 7]):
+        chunk = ["p", "o"], np.multiply(rows[:, : encoder.width], np.float32(lengths)[:, None])
+        vectors = SimpleNamespace(chunks=lambda size, chunk=chunk: [chunk], about={})
+        question_training.train(encoder, encoder.layout_for("query"), questions, vectors, 1e-9)
+    same, scaled, other = first[:: question_training.TIMED]
+    assert scaled == pytest.approx(same, rel=1e-5)
+    assert other != pytest.approx(same, rel=0.01)
 
 
 def test_minutes_bound_the_training_on_questions(small_model, monkeypatch):

@@ -107,13 +107,17 @@ def train(
 
 
 def _all(vectors: Vectors, device: torch.device) -> tuple[list[str], torch.Tensor]:
-    """All vectors, of length 1, and whose they are."""
+    """All vectors, divided by their mean length, and whose they are.
+
+    A search compares products: those of vectors of length 1 are cosines, and of others a longer one counts more.
+    """
     ids: list[str] = []
     parts = []
     for some, part in vectors.chunks(CHUNK):
         ids += some
-        parts.append(F.normalize(torch.from_numpy(part), dim=-1))
-    return ids, torch.cat(parts).to(device)
+        parts.append(torch.from_numpy(part))
+    whole = torch.cat(parts).to(device)
+    return ids, whole / whole.norm(dim=-1).mean().clamp_min(1e-12)
 
 
 def _relevant(questions: Sequence[Question], ids: Sequence[str], pieces: bool) -> torch.Tensor:
