@@ -126,6 +126,8 @@ def test_the_engine_gives_what_the_folder_gives(whole, engine, tmp_path):
     assert pushed.passage("barley-1").text == local.passage("barley-1").text
     assert pushed.document("steam").text == local.document("steam").text
     assert pushed.document("nothing") is None
+    names = ("barley-1", "nothing", "barley-1")
+    assert [p.id for p in pushed.current.collection.some_passages(iter(names))] == ["barley-1"]
     assert [r.id for r in pushed.similar("barley-0", 3)] == [r.id for r in local.similar("barley-0", 3)]
     assert pushed.explain("barley soil", "barley-1", "bm25") == local.explain(
         "barley soil", "barley-1", "bm25"

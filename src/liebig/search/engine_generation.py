@@ -192,9 +192,9 @@ class EngineTexts(Collection):
         return self.count(kind) > 0
 
     def some_passages(self, names: Iterable[str]) -> Iterator[Passage]:
-        """Those of the passages that are there."""
-        known = self._known if len(self._known) < KEPT else {}
-        new = [name for name in dict.fromkeys(names) if name not in known]
+        """Those of the passages that are there, each once."""
+        known, names = self._known if len(self._known) < KEPT else {}, dict.fromkeys(names)
+        new = [name for name in names if name not in known]
         for start in range(0, len(new), 512):
             some = FilterCondition("passage", "", "in", tuple(new[start : start + 512]))
             texts = self._engine.texts(self._about.tables[0], [some], 512)
