@@ -92,20 +92,19 @@ def test_the_help_of_no_command_needs_torch():
 
 
 @pytest.mark.parametrize("words", [["pretrain"], ["queries", "train"], ["evaluate"]], ids=" ".join)
-def test_help_from_a_stored_form_is_that_of_the_module(words, capsys):
+def test_help_from_a_stored_form_is_that_of_the_module(words):
     shown = CliRunner().invoke(make_app(), [*words, "--help"]).output
     command = typer.main.get_command(make_app())
     context = typer.Context(command, info_name="liebig")
     for word in words:
         command = command.get_command(context, word)
         context = typer.Context(command, info_name=word, parent=context)
-    command.get_help(context)  # typer prints it
-    assert shown.strip() == capsys.readouterr().out.strip()
+    assert shown.split() == command.get_help(context).split()  # whatever the width
 
 
 def test_the_version_needs_no_help_pages():
     (modules,) = loaded("--version")
-    assert modules & {*HEAVY, "rich", "importlib.metadata"} == set()
+    assert modules & {*HEAVY, "rich"} == set()
 
 
 def config_defaults(module: Any) -> dict[str, Any]:

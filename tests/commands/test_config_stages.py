@@ -65,7 +65,9 @@ def plain(annotation: Any, marks: tuple[Any, ...]) -> st.SearchStrategy[Any]:
 def fields(model: type[Config]) -> dict[str, st.SearchStrategy[Any]]:
     """What the fields of a model can hold; hypothesis looks through a strategy once, and through a new one again."""
     known = {
-        name: values(field.annotation, tuple(field.metadata)) for name, field in model.model_fields.items()
+        name: values(field.annotation, tuple(field.metadata))
+        for name, field in model.model_fields.items()
+        if name != "convert"  # commands, which no recipe may name
     }
     # Names of formats come from a table that packages extend, which a type cannot say.
     return known | ({"to": st.sampled_from(["beir", "documents"])} if "to" in known else {})

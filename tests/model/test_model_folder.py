@@ -317,7 +317,7 @@ def test_an_interrupted_first_save_is_not_a_model(tmp_path: Path, monkeypatch: p
         moved.append(Path(target).name)
         os.rename(source, target)
 
-    monkeypatch.setattr("liebig.model.folder.os.replace", stop)
+    monkeypatch.setattr("liebig.model.folder.replace", stop)
     with pytest.raises(KeyboardInterrupt):
         saved(tmp_path)
     assert "model.safetensors" in moved

@@ -125,7 +125,7 @@ def test_the_model_grades_the_pool_once_and_its_file_says_whose_grades_it_has(re
     assert any(
         f"{len(rows)} judgements are those of the language model org/judge:7b" in note for note in notes
     )
-    assert {grade for question in questions_read for grade in question.grades.values()} == {0, 1}, (
+    assert {grade for question in questions_read for grade in question.by_model.values()} == {0, 1}, (
         "1 is no answer"
     )
 

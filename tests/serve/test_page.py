@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from liebig.base.errors import DataError
+from liebig.builder import own_sources
 from liebig.formats.ledger import Ledger
 from liebig.integrations.ask import ChatModel
 from liebig.search import retriever_folder
@@ -233,6 +234,7 @@ def files(tmp_path_factory, new_generation):
     new_generation(out, LONG, 1)
     now = retriever_folder.read(out)
     retriever_folder.write(out, replace(now, more={"sources": [str(source)]}))
+    assert own_sources.note([str(source)]) == ""
     ledger = Ledger(strict=False)
     ledger.skip(DataError("is not a zip file", file=f"{source}/broken.docx"))
     (out / "files.json").write_text(json.dumps(ledger.summary()))

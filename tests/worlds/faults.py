@@ -24,8 +24,9 @@ from liebig.model.encoder import Encoder
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import NAME, PARTS, read
 from liebig.stages import STAGES
+from liebig.text.tokenizer import Tokenizer
 from tests.worlds import kill_points
-from tests.worlds.models import tiny, tokenizer
+from tests.worlds.models import TEXTS, tiny
 from tests.worlds.processes import PATIENCE, SERVER
 from tests.worlds.smoke import ROOT
 
@@ -48,10 +49,10 @@ def write_documents(folder: Path, topics: list[str]) -> Path:
 
 
 def write_model(folder: Path) -> Path:
-    """A tiny random encoder."""
-    made = Encoder(
-        tiny("bert", vocab_size=tokenizer().vocab_size), tokenizer(), pooling="mean", max_length=64
-    )
+    """A tiny random encoder that knows the letters of the documents."""
+    letters = " ".join("abcdefghijklmnopqrstuvwxyz0123456789")
+    words = Tokenizer.train([*TEXTS, letters, letters.replace(" ", "")] * 3, vocab_size=240, max_length=64)
+    made = Encoder(tiny("bert", vocab_size=words.vocab_size), words, pooling="mean", max_length=64)
     made.save(folder)
     return folder
 

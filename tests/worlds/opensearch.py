@@ -2,9 +2,11 @@
 
 import json
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +14,12 @@ import numpy as np
 class OpenSearchDouble:
     """Indexes in memory; `requests` has every request that came."""
 
-    def __init__(self, password=None):
-        self.indexes, self.requests, self.password = {}, [], password
+    def __init__(self, password: str | None = None) -> None:
+        self.indexes: dict[str, Any] = {}
+        self.requests: list[tuple[str, str, Any]] = []
+        self.password = password
 
-    def answer(self, method, path, body):
+    def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
         name, _, rest = path.partition("?")[0].strip("/").partition("/")
         if path == "/":
             return 200, {"version": {"distribution": "opensearch", "number": "2.19.0"}}
@@ -49,7 +53,7 @@ class OpenSearchDouble:
             return 200, self.search(name, body)
         return 200, {"_count": {"count": len(rows)}, "_refresh": {}}[rest]
 
-    def search(self, name, body):
+    def search(self, name: str, body: Any) -> Any:
         index = self.indexes[name]
         script = index["body"]["settings"]["index"].get(
             "similarity", {"product": {"script": {"source": "/ 1.0"}}}
@@ -68,7 +72,7 @@ class OpenSearchDouble:
         return {"hits": {"hits": hits[: body["size"]]}}
 
 
-def score_of(query, row, scale):
+def score_of(query: Any, row: Any, scale: float) -> float | None:
     """The score of a row, None where it does not match."""
     if "knn" in query:
         (knn,) = query["knn"].values()
@@ -88,7 +92,7 @@ def score_of(query, row, scale):
     return sum(clause["boost"] * int(tokens[clause["value"]]) / scale for clause in there)
 
 
-def matches(query, row):
+def matches(query: Any, row: Any) -> bool:
     ((kind, about),) = query.items()
     if kind == "bool":
         return all(matches(q, row) for q in about.get("filter", ())) and not any(
@@ -104,11 +108,11 @@ def matches(query, row):
 
 
 @contextmanager
-def serving(double):
+def serving(double: OpenSearchDouble) -> Iterator[str]:
     """The server's address."""
 
     class Handler(BaseHTTPRequestHandler):
-        def handle_any(self):
+        def handle_any(self) -> None:
             data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             lines = self.headers.get("Content-Type") == "application/x-ndjson"
             body = [json.loads(line) for line in data.splitlines()] if lines else json.loads(data or "null")
@@ -124,7 +128,7 @@ def serving(double):
 
         do_GET = do_PUT = do_POST = do_DELETE = handle_any
 
-        def log_message(self, *args):
+        def log_message(self, *args: Any) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

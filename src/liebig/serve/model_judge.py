@@ -72,7 +72,7 @@ class ModelGrades:
             os.truncate(file, file.read_bytes().rfind(b"\n") + 1)
         if file.is_file() and file.stat().st_size:
             for question in read_file(file)[0]:
-                known = {id: grade for id, grade in question.grades.items() if grade is not None}
+                known = {id: grade for id, grade in question.by_model.items() if grade is not None}
                 made.grades[key_of(question.text)] = known
         return made
 
