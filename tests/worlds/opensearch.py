@@ -58,7 +58,9 @@ class OpenSearchDouble:
         script = index["body"]["settings"]["index"].get(
             "similarity", {"product": {"script": {"source": "/ 1.0"}}}
         )
-        scale = float(re.search(r"/ ([\d.]+)", script["product"]["script"]["source"])[1])
+        divided = re.search(r"/ ([\d.]+)", script["product"]["script"]["source"])
+        assert divided is not None, script
+        scale = float(divided[1])
         hits = []
         for id, row in index["rows"].items():
             score = score_of(body["query"], row, scale)
