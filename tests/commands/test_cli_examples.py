@@ -17,6 +17,8 @@ from liebig.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = (
+    "merge",
+    "push",
     "build",
     "update",
     "export",
@@ -46,7 +48,7 @@ def readme_commands() -> list[str]:
 @pytest.mark.parametrize("example", [*help_examples(), *readme_commands()])
 def test_an_example_is_understood(example, tmp_path, monkeypatch):
     understood = []
-    monkeypatch.setattr(pipeline, "run_stage", lambda stage, config, out: understood.append(config))
+    monkeypatch.setattr(pipeline, "run_stage", lambda stage, config, *rest: understood.append(config))
     monkeypatch.setattr(
         Form, "check_inputs", lambda form, config: None
     )  # the folders of examples do not exist
@@ -64,7 +66,7 @@ def test_an_example_is_understood(example, tmp_path, monkeypatch):
         result = CliRunner().invoke(make_app(), words)
         left_to_the_recipe = "recipe.toml" in words and " is missing" in result.output
         assert result.exit_code == 0 or left_to_the_recipe, result.output
-        assert understood or words[0] == "show" or left_to_the_recipe
+        assert understood or words[0] in ("show", "reproduce", "push") or left_to_the_recipe
 
 
 def test_every_stage_has_an_example_that_is_its_own():

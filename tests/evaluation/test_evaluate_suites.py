@@ -73,8 +73,8 @@ def test_every_figure_names_a_set_a_measure_and_a_paper() -> None:
     assert set(papers()) == {"condenser", "cocondenser", "query-as-context", "condenser-abs", "contriever"}
     for found in figures():
         assert found.suite in known
-        assert str(parse(found.measure)) == found.measure
-        assert 0 < found.value < 1
+        assert found.measure == "loss" or str(parse(found.measure)) == found.measure
+        assert 0 < found.value < (10 if found.measure == "loss" else 1)
         assert found.paper in papers()
         assert found.table.startswith("Table ")
 

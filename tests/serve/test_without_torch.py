@@ -127,7 +127,7 @@ def test_the_command_line_searches_and_names_the_extra_that_other_commands_need(
     expected = Retriever.from_folder(folder).search(QUESTION, 5)
     assert [row["id"] for row in json.loads(done.stdout)["results"]] == [hit.id for hit in expected]
     done = run(start, "doctor", str(folder))
-    assert (done.returncode, "WRONG" in done.stdout) == (0, False)
+    assert (done.returncode, "WRONG" in done.stdout) == (0, False), done.stderr + done.stdout
     assert "this machine searches and serves" in done.stdout
     done = run(start, "build", str(tmp_path), "--out", str(tmp_path / "out"))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 GENERATED = {"cli.md", "api.md"}
-LANGUAGES = {"bash", "python", "toml", "json", "jsonl", "math", "text"}
+LANGUAGES = {"bash", "python", "toml", "yaml", "json", "jsonl", "math", "text"}
 BLOCK = re.compile(
     r"^(?:<!-- not run: ([^\n]*) -->\n)?( *)```([\w-]*)([^\n]*)\n(.*?)^\2```[ \t]*$", re.MULTILINE | re.DOTALL
 )

@@ -20,7 +20,7 @@ def understood_commands(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch
     """The names of all commands of a page, each of which the command line takes and would run."""
     ran: list[str] = []
 
-    def note(stage: Stage, config: Config, out: Path) -> None:
+    def note(stage: Stage, config: Config, *rest: object) -> None:
         ran.append(stage.name)
 
     monkeypatch.setattr(pipeline, "run_stage", note)

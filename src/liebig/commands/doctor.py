@@ -27,7 +27,6 @@ from liebig.base.records import Passage
 from liebig.base.rng import permute
 from liebig.bm25.search import BM25
 from liebig.collection import Collection
-from liebig.evaluation import data_sets
 from liebig.indexes import open_index
 from liebig.indexes.base import Index
 from liebig.search.embed import Embedder
@@ -322,16 +321,18 @@ def findings(folder: Path | None) -> Iterator[Finding]:
         return
     if not folder.is_dir():
         raise DataError("there is no such folder", file=folder, fix="name a retriever's folder")
-    expected = data_sets.known(folder)
-    if not (folder / NAME).is_file() and expected is not None:
-        fix = f"get it again: {expected.get}"
-        for one in data_sets.check(folder, expected):
-            yield Finding(one.name, one.what, one.good, "" if one.good else fix)
+    if (folder / NAME).is_file():
+        yield from examine(folder)
         return
-    if not (folder / NAME).is_file():
+    from liebig.evaluation import data_sets  # which needs numba, and a machine that only searches has none
+
+    expected = data_sets.known(folder)
+    if expected is None:
         fix = "name a folder of liebig build, or a data set of docs/data.md"
         raise DataError("is not a retriever", file=folder, fix=fix)
-    yield from examine(folder)
+    fix = f"get it again: {expected.get}"
+    for one in data_sets.check(folder, expected):
+        yield Finding(one.name, one.what, one.good, "" if one.good else fix)
 
 
 def command(
