@@ -69,12 +69,13 @@ def test_a_set_is_the_published_one_only_with_its_numbers() -> None:
 
 
 def test_every_figure_names_a_set_a_measure_and_a_paper() -> None:
-    known = set(BY_NAME) | set(GROUPS) | {"msmarco-passage/eval", "msmarco-document/eval", "abs/full"}
+    known = set(BY_NAME) | set(GROUPS) | {"msmarco-passage/eval", "msmarco-document/eval", "annotators"}
+    largest = {"loss": 10, "Share": 1}  # which no run of ours computes as a measure
     assert set(papers()) == {"condenser", "cocondenser", "query-as-context", "condenser-abs", "contriever"}
     for found in figures():
         assert found.suite in known
-        assert found.measure == "loss" or str(parse(found.measure)) == found.measure
-        assert 0 < found.value < (10 if found.measure == "loss" else 1)
+        assert found.measure in largest or str(parse(found.measure)) == found.measure
+        assert 0 < found.value < largest.get(found.measure, 1)
         assert found.paper in papers()
         assert found.table.startswith("Table ")
 
