@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from liebig.base import pipeline
 from liebig.base.errors import LiebigError
-from liebig.builder.push import EngineConfig, push
+from liebig.builder.push import EngineConfig, push, push_again
 from liebig.builder.update import update
 from liebig.cli import make_app
 from liebig.commands.doctor import examine
@@ -274,6 +274,37 @@ def test_a_token_is_sent_and_a_wrong_one_refused(whole, tmp_path, monkeypatch):
     assert not any(
         b"dTpw" in f.read_bytes() or b"u:p" in f.read_bytes() for f in (tmp_path / "out").rglob("*.json")
     )
+
+
+def test_a_list_goes_past_what_one_answer_of_the_engine_holds(whole, engine, tmp_path, monkeypatch):
+    push(whole, tmp_path / "out", engine)
+    local, pushed = Retriever.from_folder(whole), Retriever.from_folder(tmp_path / "out")
+    monkeypatch.setattr(type(pushed.current.engine), "deepest", 2)
+    for options in ({}, {"k": 1}, {"sort": "newest"}):
+        alike(local, pushed, ["lang:en", "-lang:fr"], **options)
+    monkeypatch.setattr(type(pushed.current.engine), "deepest", 1)
+    assert pushed.document("barley").text == local.document("barley").text
+
+
+def test_the_token_goes_only_to_an_address_that_the_user_named(whole, tmp_path, monkeypatch):
+    monkeypatch.setenv("LIEBIG_STATE", str(tmp_path / "theirs"))
+    double = OpenSearchDouble()
+    with serving(double) as uri:
+        push(whole, tmp_path / "out", EngineConfig(to="opensearch", uri=uri))  # by somebody else
+        monkeypatch.setenv("LIEBIG_STATE", str(tmp_path / "mine"))
+        assert Retriever.from_folder(tmp_path / "out").search("soil", 1)
+        monkeypatch.setenv("LIEBIG_ENGINE_TOKEN", "u:p")
+        double.requests.clear()
+        for use in (Retriever.from_folder, lambda out: push_again(out, read(out))):
+            with pytest.raises(LiebigError, match=f"set LIEBIG_ENGINE_URI={uri}"):
+                use(tmp_path / "out")
+        assert double.requests == []
+        double.password = "Basic dTpw"
+        monkeypatch.setenv("LIEBIG_ENGINE_URI", uri)
+        assert Retriever.from_folder(tmp_path / "out").search("soil", 1)
+        monkeypatch.delenv("LIEBIG_ENGINE_URI")
+        push(whole, tmp_path / "out", EngineConfig(to="opensearch", uri=uri))  # now the user names it
+        assert Retriever.from_folder(tmp_path / "out").search("soil", 1)
 
 
 @needs_milvus

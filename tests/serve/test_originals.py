@@ -8,8 +8,8 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
+from liebig.base import own_sources
 from liebig.base.errors import DataError
-from liebig.builder import own_sources
 from liebig.formats.ledger import Ledger
 from liebig.search import retriever_folder
 from liebig.search.retriever import Retriever

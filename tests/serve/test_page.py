@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from liebig.base import own_sources
 from liebig.base.errors import DataError
-from liebig.builder import own_sources
 from liebig.formats.ledger import Ledger
 from liebig.integrations.ask import ChatModel
 from liebig.search import retriever_folder

@@ -119,7 +119,6 @@ def default_precision() -> str:
     return os.environ.get(PRECISION, "auto")
 
 
-ENGINE_TOKEN = "LIEBIG_ENGINE_TOKEN"  # of the search engine that a retriever is in: user:password, or a token
 LLM_KEY = "LIEBIG_LLM_KEY"  # of the server that `ask` and `serve --llm` talk to
 
 
@@ -128,9 +127,15 @@ def llm_key() -> str | None:
     return os.environ.get(LLM_KEY) or None
 
 
-def engine_token() -> str:
-    """What ENGINE_TOKEN says, if anything."""
-    return os.environ.get(ENGINE_TOKEN, "")
+ENGINE_TOKEN = "LIEBIG_ENGINE_TOKEN"  # of the search engine that a retriever is in: user:password, or a token
+ENGINE_URI = (
+    "LIEBIG_ENGINE_URI"  # the address that the token is for, where the user pushed nothing to it from here
+)
+
+
+def engine_token() -> tuple[str, str]:
+    """What ENGINE_TOKEN and ENGINE_URI say, if anything."""
+    return os.environ.get(ENGINE_TOKEN, ""), os.environ.get(ENGINE_URI, "")
 
 
 # How libraries say that memory ran out, of a GPU and of the machine; their errors have no common class.

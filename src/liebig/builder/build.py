@@ -32,7 +32,7 @@ from typing import Any
 from pydantic import Field
 
 from liebig import encoders
-from liebig.base import workspace
+from liebig.base import own_sources, workspace
 from liebig.base.config import Config, InputPath, inputs, recorded
 from liebig.base.errors import DataError, RecipeError, WorkspaceError
 from liebig.base.hub import model_folder
@@ -41,7 +41,7 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Whole, counted
 from liebig.base.records import Document
 from liebig.base.workspace import Folder
-from liebig.builder import check, own_sources, user_questions
+from liebig.builder import check, user_questions
 from liebig.builder.build_config import BuildConfig, reading_options
 from liebig.builder.check import CheckConfig, MadeConfig
 from liebig.builder.judge import START, SystemChoice

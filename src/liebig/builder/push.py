@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from liebig.base import npy, workspace
+from liebig.base import npy, own_sources, workspace
 from liebig.base.config import Config
 from liebig.base.errors import DataError, RecipeError, WorkspaceError
 from liebig.base.progress import counted, track
@@ -107,6 +107,7 @@ class PushedRetriever:
             part: PushedVectors(source / name) for part, name in named.items() if name is not None
         }
         kept = known is not None and abs(self.bm25.average / known.average - 1) <= MEAN
+        self.places = max(int(self.bm25.starts[-1]), known.places if known is not None else 0)
         self.average = known.average if known is not None and kept else self.bm25.average
         there = self.collection.has("documents")
         self._documents = self.collection if there else None
@@ -180,13 +181,18 @@ class PushedRetriever:
         return made
 
 
-def push(source: Path, out: Path, config: EngineConfig) -> str:
-    """Put a retriever into an engine, or what changed in it; gives a sentence about it."""
+def push(source: Path, out: Path, config: EngineConfig, *, named: bool = True) -> str:
+    """Put a retriever into an engine, or what changed in it; gives a sentence about it.
+
+    `named`: the user gave the address, so it may have the user's token from now on.
+    """
     if config.to not in BUILT_IN:
         raise RecipeError(f"there is no engine {config.to!r}", fix=f"use {' or '.join(BUILT_IN)}")
     before = description.read(out) if description.is_retriever(out) else None
     if before is not None and before.engine is None:
         raise RecipeError("is a retriever with its own indexes", file=out, fix="give another --out")
+    if named:
+        own_sources.note([config.uri], "engines")
     with description.exclusive(out):
         return _push(source, out, config, before)
 
@@ -270,7 +276,7 @@ def push_again(out: Path, now: RetrieverDescription) -> str:
     """Send what changed in the retriever that was pushed."""
     known = EngineFile.read(out / str(now.engine))
     config = EngineConfig(to=known.kind, uri=known.uri, name=str(now.more["name"]))
-    return push(pushed_source(out, now), out, config)
+    return push(pushed_source(out, now), out, config, named=False)
 
 
 def _key(folder: Folder) -> str:
@@ -377,7 +383,7 @@ def _describe(
     }
     summary = {
         "format": 1, "kind": config.to, "uri": config.uri, "key": key,
-        "tables": [shape.name for shape in shapes.values()], "passages": len(pushed.bm25),
+        "tables": [shape.name for shape in shapes.values()], "passages": len(pushed.bm25), "places": pushed.places,
         "documents": pushed.documents, "fields": sorted(pushed.fields),
         "settings": asdict(pushed.bm25.settings), "average": pushed.average, "vectors": vectors,
     }  # fmt: skip

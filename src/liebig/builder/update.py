@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from liebig.base import workspace
+from liebig.base import own_sources, workspace
 from liebig.base.config import Config, InputPath
 from liebig.base.errors import RecipeError
 from liebig.base.json_file import read_json
@@ -27,7 +27,6 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Whole, counted
 from liebig.base.records import Document, Passage
 from liebig.base.workspace import Folder
-from liebig.builder import own_sources
 from liebig.builder.build import absolute, read_collection, unread_lines
 from liebig.builder.build_config import READING, BuildConfig, reading_options
 from liebig.builder.check import read as read_check, read_spread

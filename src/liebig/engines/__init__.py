@@ -9,13 +9,17 @@ the idf of each of its terms, so the engine's scores are those of the folder up 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from liebig.base import machine
+from liebig.base.errors import RecipeError, ResourceError
+from liebig.base.own_sources import is_noted
 
 BUILT_IN = {"milvus": "liebig.engines.milvus:Milvus", "opensearch": "liebig.engines.opensearch:OpenSearch"}
 
@@ -68,8 +72,8 @@ class EngineRow:
 class FilterCondition:
     """What a row's column must be: one of some values, or above or below one; `excluded` turns it around."""
 
-    column: Literal["passage", "fields", "numbers", "dates"]
-    name: str  # within the column; "" for the passage's id
+    column: Literal["passage", "place", "fields", "numbers", "dates"]
+    name: str  # within the column; "" for the passage's id and place
     operator: Operator
     values: tuple[str, ...] | tuple[float, ...] = field(default=())
     excluded: bool = False
@@ -124,7 +128,20 @@ class SearchEngine(ABC):
 
     @abstractmethod
     def texts(self, name: str, where: Sequence[FilterCondition], most: int) -> list[EngineText]:
-        """What is shown of rows, in their order."""
+        """What is shown of rows, in their order; any `most` of them where there are more."""
+
+    def all_texts(self, name: str, where: Sequence[FilterCondition], places: int) -> Iterator[EngineText]:
+        """What is shown of all rows, in their order: a range of places is halved until one answer holds it."""
+        ranges = [(0, places)]
+        while ranges:
+            first, end = ranges.pop()
+            inside = FilterCondition("place", "", ">=", (first,)), FilterCondition("place", "", "<", (end,))
+            texts = self.texts(name, [*where, *inside], self.deepest)
+            if len(texts) < self.deepest or end - first == 1:
+                yield from texts
+            else:
+                middle = (first + end) // 2
+                ranges += [(middle, end), (first, middle)]
 
     @abstractmethod
     def terms(self, name: str, ids: Sequence[str]) -> dict[str, TermWeights]:
@@ -135,6 +152,23 @@ def engine_class(kind: str) -> Any:
     """The class of a back end, imported when it is used."""
     module, name = BUILT_IN[kind].split(":")
     return getattr(import_module(module), name)
+
+
+def token_for(uri: str) -> str:
+    """The user's token, for an address that the user has named: a folder that somebody else made may name any."""
+    token, address = machine.engine_token()
+    if token and uri != address and not is_noted(uri, "engines"):
+        raise RecipeError(
+            f"the retriever is in an engine at {uri}, which you have not named on this machine, "
+            f"so it does not get your {machine.ENGINE_TOKEN}",
+            fix=f"if the token is for that server, set {machine.ENGINE_URI}={uri}",
+        )
+    return token
+
+
+def no_answer(engine: str, uri: str, said: str) -> ResourceError:
+    """The sentence about a server that refuses or is silent."""
+    return ResourceError(f"{engine} at {uri} {said}", fix=f"check the address and {machine.ENGINE_TOKEN}")
 
 
 def ordered(hits: list[tuple[str, float, int]], k: int) -> EngineHits:

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig.base import machine
-from liebig.base.errors import DataError, MissingDependency, ResourceError
+from liebig.base.errors import DataError, MissingDependency
 from liebig.engines import (
     EngineHits,
     EngineRow,
@@ -28,7 +27,9 @@ from liebig.engines import (
     SearchEngine,
     TableShape,
     TermWeights,
+    no_answer,
     ordered,
+    token_for,
 )
 
 BYTES = {
@@ -174,10 +175,7 @@ class Milvus(SearchEngine):
         try:
             yield
         except MilvusException as error:
-            raise ResourceError(
-                f"Milvus at {self.uri} failed: {error.message}",
-                fix=f"check the address and {machine.ENGINE_TOKEN}",
-            ) from None
+            raise no_answer("Milvus", self.uri, f"failed: {error.message}") from None
 
 
 _opening = Lock()
@@ -239,21 +237,18 @@ def client_of(uri: str) -> Any:
     except ImportError:
         raise MissingDependency("pymilvus", "milvus", "a Milvus collection") from None
     embedded = _is_file(uri)
+    token = "" if embedded else token_for(uri)
     if embedded and find_spec("milvus_lite") is None:
         raise MissingDependency("milvus-lite", "milvus", "an embedded Milvus collection")
     for _ in range(2 if embedded else 1):
         try:
             # A shared connection would stay when its server stops, and meet whatever gets the port next.
-            return MilvusClient(
-                uri, token=machine.engine_token(), timeout=60 if embedded else 10, dedicated=embedded
-            )
+            return MilvusClient(uri, token=token, timeout=60 if embedded else 10, dedicated=embedded)
         except MilvusException as error:
             failure = error.message
             if embedded:
                 _stop(uri)
-    raise ResourceError(
-        f"Milvus at {uri} does not answer: {failure}", fix=f"check the address and {machine.ENGINE_TOKEN}"
-    )
+    raise no_answer("Milvus", uri, f"does not answer: {failure}")
 
 
 def disconnect(client: Any, uri: str) -> None:

@@ -23,7 +23,6 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig.base import machine
 from liebig.base.errors import RecipeError, ResourceError
 from liebig.engines import (
     EngineHits,
@@ -33,7 +32,9 @@ from liebig.engines import (
     SearchEngine,
     TableShape,
     TermWeights,
+    no_answer,
     ordered,
+    token_for,
 )
 from liebig.queries.endpoint import OPENER
 
@@ -135,7 +136,7 @@ class OpenSearch(SearchEngine):
     def __init__(self, uri: str, timeout: float = 60.0) -> None:
         self.uri, self._timeout = uri.rstrip("/"), timeout
         self._headers = {}
-        if token := machine.engine_token():
+        if token := token_for(uri):
             basic = base64.b64encode(token.encode()).decode()
             self._headers["Authorization"] = f"Basic {basic}" if ":" in token else f"Bearer {token}"
 
@@ -234,15 +235,11 @@ class OpenSearch(SearchEngine):
             if error.code == 404 and missing is not None:
                 return missing
             said = error.read(300).decode("utf-8", "replace").strip()
-            raise ResourceError(
-                f"OpenSearch at {self.uri} refuses {method} {path.partition('?')[0]} ({error.code}): {said}",
-                fix=f"check the address and {machine.ENGINE_TOKEN}",
-            ) from None
+            where = f"{method} {path.partition('?')[0]} ({error.code})"
+            raise no_answer("OpenSearch", self.uri, f"refuses {where}: {said}") from None
         except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
-            raise ResourceError(
-                f"OpenSearch at {self.uri} does not answer: {reason}", fix="check the address"
-            ) from None
+            raise no_answer("OpenSearch", self.uri, f"does not answer: {reason}") from None
 
 
 def _path(name: str, more: str = "") -> str:

@@ -62,6 +62,7 @@ class EngineFile(FileModel):
     key: str  # the mark of the tables
     tables: tuple[str, ...]  # the first has the passages
     passages: NonNegativeInt
+    places: NonNegativeInt  # above that of every row
     documents: NonNegativeInt
     fields: tuple[str, ...]  # what filters may name
     settings: BM25Settings
@@ -212,7 +213,7 @@ class EngineTexts(Collection):
     def document(self, name: str) -> Document:
         """A document: its passages, one after the other."""
         here = FilterCondition("fields", "doc", "in", (name,))
-        texts = self._engine.texts(self._about.tables[0], [here], self._engine.deepest)
+        texts = list(self._engine.all_texts(self._about.tables[0], [here], self._about.places))
         if not texts:
             raise DataError(f"there is no document {name!r}", file=self.path)
         metadata = {key: value for key, value in texts[0].metadata.items() if key not in UNITS}
@@ -306,8 +307,12 @@ class EngineGeneration(Generation):
         return []
 
     def listed(self, passing: Conditions, k: int, newest: bool) -> Hits:
-        texts = self.engine.texts(self.about.tables[0], passing.where, self.engine.deepest)
-        first = list({text.doc or text.passage: text for text in reversed(texts)}.values())[::-1]
+        documents: dict[str, EngineText] = {}
+        for text in self.engine.all_texts(self.about.tables[0], passing.where, self.about.places):
+            documents.setdefault(text.doc or text.passage, text)
+            if len(documents) == k and not newest:
+                break
+        first = list(documents.values())
         if newest:
             first.sort(key=lambda text: -_date(text.metadata))
         return [(text.passage, 0.0) for text in first[:k]]

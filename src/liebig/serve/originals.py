@@ -2,7 +2,7 @@
 
 A file is never named by a request: a request names a passage, whose document names the file, and the file must lie
 below a source that the folder was built from, with links resolved. A retriever that somebody else made may name any
-source: it must be one that this user has indexed (`builder/own_sources.py`), or a folder named with `--originals`. A
+source: it must be one that this user has indexed (`base/own_sources.py`), or a folder named with `--originals`. A
 link cannot send a token, so each address carries a key for its passage alone, which is valid until the server stops.
 
 Nothing in a document runs: text is shown as text with its lines numbered, HTML in a sandbox that loads nothing, a PDF
@@ -23,8 +23,8 @@ from fastapi import Response
 from fastapi.responses import FileResponse
 
 from liebig.base.errors import DataError
+from liebig.base.own_sources import is_noted
 from liebig.base.records import Passage
-from liebig.builder.own_sources import is_noted
 from liebig.formats.encoding import decode_text
 from liebig.formats.items import Where
 from liebig.search.explain import locate
