@@ -17,6 +17,7 @@ from liebig.base.errors import DataError, LiebigError, ModelError, RecipeError
 from liebig.base.records import Passage, Query
 from liebig.model.cross_encoder import IDENTITY, SIGMOID, CrossEncoder, longest_first
 from liebig.model.encoder import Encoder
+from liebig.model.folder import encoder_folder
 from liebig.stages.rerank_score import RerankScoreConfig
 from liebig.text.tokenizer import Tokenizer
 from tests.worlds.models import TEXTS, tiny, tokenizer
@@ -63,6 +64,31 @@ def classifier(folder: Path, family: str = "bert", labels: int = 1, **settings: 
         model = AutoModelForSequenceClassification.from_config(config).eval()
     model.save_pretrained(folder)
     own.save(folder, max_length=LENGTH)
+    return folder
+
+
+def of_modules(folder: Path, family: str = "modernbert", labels: int = 1, pooling: str = "cls") -> Path:
+    """A cross-encoder of modules, as sentence-transformers saves it: no class of transformers has its head."""
+    from sentence_transformers import CrossEncoder as Theirs
+    from sentence_transformers.base.modules import Dense, Transformer
+    from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
+
+    own = words(family)
+    inside = folder.parent / f"{folder.name}-start"
+    backbone = tiny(family, layers=2, vocab_size=own.vocab_size)
+    backbone.model.save_pretrained(inside)
+    own.save(inside, max_length=LENGTH)
+    with torch.random.fork_rng():
+        torch.manual_seed(labels)
+        modules = [
+            Transformer(str(inside)),
+            Pooling(backbone.width, pooling_mode=pooling),
+            Dense(backbone.width, 24, bias=False, activation_function=torch.nn.GELU()),
+            LayerNorm(24),
+            Dense(24, labels, activation_function=torch.nn.Identity(), module_output_name="scores"),
+        ]
+    torch.nn.init.normal_(modules[3].norm.weight)
+    Theirs(modules=modules, device="cpu", max_length=LENGTH).save_pretrained(str(folder))
     return folder
 
 
@@ -117,6 +143,42 @@ def test_the_activation_is_the_one_the_folder_names(
     classifier(tmp_path)
     edit(tmp_path / "config.json", lambda config: config.update(section))
     assert assert_equal(tmp_path).activation == activation
+
+
+@pytest.mark.parametrize("labels", [1, 2])
+@pytest.mark.parametrize(("family", "pooling"), [("modernbert", "cls"), ("bert", "mean"), ("mpnet", "max")])
+def test_a_chain_of_modules_gives_the_numbers_of_sentence_transformers(
+    family: str, pooling: str, labels: int, tmp_path: Path
+) -> None:
+    model = assert_equal(of_modules(tmp_path / "theirs", family, labels, pooling))
+    assert (model.labels, model.length, model.pooling) == (labels, LENGTH, pooling)
+    model.save(tmp_path / "ours")
+    np.testing.assert_array_equal(assert_equal(tmp_path / "ours").predict(PAIRS), model.predict(PAIRS))
+
+
+def test_a_chain_of_modules_is_trained_and_exported(tmp_path: Path) -> None:
+    model = CrossEncoder.start(of_modules(tmp_path / "theirs"))
+    names = [name for name, _ in model.named_parameters()]
+    assert sum(name.startswith("tail.") for name in names) == 5, (
+        "the modules behind the pooling are trained, too"
+    )
+    model.eval().export(tmp_path / "export", int8=False)
+    exported = CrossEncoder.load(tmp_path / "export")
+    assert exported.graph is not None
+    np.testing.assert_allclose(exported.predict(PAIRS), model.predict(PAIRS), rtol=0, atol=1e-4)
+
+
+def test_a_chain_of_modules_is_not_an_encoder_and_needs_its_parts(tmp_path: Path) -> None:
+    folder = of_modules(tmp_path / "theirs")
+    with pytest.raises(ModelError, match="a reranker or another classifier, not an encoder"):
+        encoder_folder(folder)
+    edit(folder / "1_Pooling" / "config.json", lambda config: config.update(include_prompt=False))
+    with pytest.raises(ModelError, match="leaves its prompt out of pooling"):
+        CrossEncoder.load(folder)
+    edit(folder / "1_Pooling" / "config.json", lambda config: config.update(include_prompt=True))
+    (folder / "3_LayerNorm" / "config.json").write_text("{}")
+    with pytest.raises(ModelError, match="dimension is missing"):
+        CrossEncoder.load(folder)
 
 
 def test_what_is_no_pair_is_named(tmp_path: Path) -> None:
@@ -233,6 +295,9 @@ def broken(folder: Path, change: str) -> Path:
     if change == "modules":
         kinds = [{"type": "sentence_transformers.models.Transformer"}, {"type": "sentence_transformers.X"}]
         (folder / "modules.json").write_text(json.dumps(kinds))
+    if change == "next token":
+        kinds = [{"type": "sentence_transformers.cross_encoder.modules.logit_score.LogitScore", "path": "1"}]
+        (folder / "modules.json").write_text(json.dumps(kinds))
     if change == "left":
         edit(folder / "tokenizer_config.json", lambda config: config.update(truncation_side="left"))
     if change == "decoder":
@@ -247,6 +312,7 @@ def broken(folder: Path, change: str) -> Path:
         ("activation", "'torch.nn.Softmax' is not supported"),
         ("modules", "are not supported"),
         ("decoder", "is not a reranker"),
+        ("next token", r"next token is the score \(LogitScore\), which is not supported"),
         ("left", "cuts the beginnings"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from liebig.model.encoder import Encoder
 from liebig.model.folder import encoder_folder, load_heads, text_reader, written_beside
 from liebig.model.loading import quiet
 from liebig.model.pooling import Dense, Normalize
+from liebig.search.embed import Embedder
 from tests.worlds.models import FAMILIES, TEXTS, random_row, tiny, tokenizer
 
 FULL: dict[str, Any] = {
@@ -288,6 +290,41 @@ def test_what_is_not_known_is_refused(file: str, change: Any, says: str, tmp_pat
     edit(tmp_path / file, change)
     with pytest.raises(ModelError, match=says):
         Encoder.load(tmp_path)
+
+
+def test_kinds_of_models_that_are_not_encoders_say_what_they_are(tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer, SparseEncoder
+    from sentence_transformers.base.modules import Router, Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
+    from sentence_transformers.sparse_encoder.modules import MLMTransformer, SpladePooling
+
+    saved(tmp_path / "plain")
+    body, pooling = Transformer(str(tmp_path / "plain")), Pooling(32)
+    routes = Router.for_query_document([body, pooling], [body, pooling])
+    table = StaticEmbedding(tokenizer().core, embedding_dim=8)
+    kinds = {
+        "a table of token vectors": SentenceTransformer(modules=[table], device="cpu"),
+        "an encoder for questions and another": SentenceTransformer(modules=[routes], device="cpu"),
+        "a sparse encoder": SparseEncoder(
+            modules=[MLMTransformer(str(tmp_path / "plain")), SpladePooling()], device="cpu"
+        ),
+    }
+    for says, model in kinds.items():
+        model.save_pretrained(str(tmp_path / "other"))
+        with pytest.raises(ModelError, match=f"not supported: it is {says}|not supported: it has {says}"):
+            Encoder.load(tmp_path / "other")
+        shutil.rmtree(tmp_path / "other")
+
+
+def test_a_layer_norm_behind_the_pooling_gives_sentence_transformers_vectors(tmp_path: Path) -> None:
+    tail = [Dense(32, 8), torch.nn.LayerNorm(8)]
+    torch.nn.init.normal_(tail[1].weight)
+    encoder = saved(tmp_path, tail=tail)
+    theirs = sentence_transformer(tmp_path).encode(TEXTS)
+    np.testing.assert_allclose(Encoder.load(tmp_path).encode(TEXTS), theirs, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(encoder.encode(TEXTS), theirs, rtol=0, atol=1e-5)
+    light = Embedder.load(tmp_path, light=True, unit=False)
+    np.testing.assert_allclose(light.vectors(TEXTS, None), theirs, rtol=0, atol=1e-5)
 
 
 def test_heads_lie_apart_and_come_back(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """The cross-encoder: query and passage in one sequence, and one number that says how well they fit.
 
-It is any sequence classifier of Hugging Face with one label or two, its own head included, and so a folder that
-transformers and sentence-transformers load: what they save is loaded here, what is saved here they load, and `predict`
-gives the numbers of sentence-transformers' class of the same name. `score` gives raw numbers, without an activation:
+It is any sequence classifier of Hugging Face with one label or two, its own head included, or a chain of modules of
+sentence-transformers (a Transformer, a Pooling, Dense and LayerNorm, the last Dense with the scores), and so a folder
+that those libraries load: what they save is loaded here, what is saved here they load, and `predict` gives the numbers
+of sentence-transformers' class of the same name. `score` gives raw numbers, without an activation:
 the logit, or with two labels the second less the first, whose sigmoid is the second one's probability. Those are what
 is ranked by, and what distillation learns. Pairs are cut as transformers cuts them, the longer text first, sorted by
 length and packed up to a budget of tokens; families that cannot be packed run padded. Cost: the backbone on the tokens
@@ -28,17 +29,21 @@ from liebig.base.machine import chosen, threads
 from liebig.base.records import Title
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import TOKENS, TOKENS_CUDA
-from liebig.model.folder import model_card, write_json, written_beside
+from liebig.model.folder import model_card, read_tail, write_json, write_tail, written_beside
 from liebig.model.loading import check_folder, is_classifier, load_classifier, quiet, read_config, readable
 from liebig.model.onnx_graph import WRITERS, is_export, needs, padded, session, write_graph
 from liebig.model.packed import Packed
-from liebig.model.pooling import ACTIVATIONS
+from liebig.model.pooling import ACTIVATIONS, check_exportable, pool, pool_padded, through, width_after
 from liebig.model.settings import (
+    SCORES,
     SentenceTransformersFile,
     TextLengthFile,
     TransformerFile,
     list_modules,
     read_model_file,
+    read_modules,
+    read_pooling,
+    scores_pairs,
 )
 from liebig.ragged import Ragged, split_by_budget
 from liebig.text.layout import Layout, Record, RoleLayout, checked_length
@@ -49,6 +54,11 @@ Floats = NDArray[np.float32]
 IDENTITY, SIGMOID = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Sigmoid"
 WHOLE = 1 << 30  # a text is not cut before it is known which of the two is the longer
 PROMPTS = "config_sentence_transformers.json"
+PLACES = {  # in sentence-transformers
+    "Dense": "base.modules.dense",
+    "LayerNorm": "sentence_transformer.modules.layer_norm",
+    "Normalize": "base.modules.normalize",
+}
 
 
 class CrossEncoderSettings(NamedTuple):
@@ -77,13 +87,17 @@ class CrossEncoder(nn.Module):
         lowercase: bool = False,
         title: Title = "space",
         segments: bool = False,
+        pooling: str | None = None,
+        tail: Sequence[nn.Module] = (),
     ) -> None:
+        """With a `pooling`, the scores are what `tail` makes of the pooled states; else the backbone has its head."""
         super().__init__()
         if tokenizer.vocab_size > backbone.vocab_size:
             raise ModelError(
                 f"the tokenizer has {tokenizer.vocab_size} tokens, the model only {backbone.vocab_size}"
             )
         self.backbone, self.tokenizer = backbone, tokenizer
+        self.pooling, self.tail = pooling, nn.ModuleList(tail)
         self.length = checked_length(length or backbone.max_positions, backbone.max_positions, "length")
         self.activation, self.prompt, self.lowercase, self.title = activation, prompt, lowercase, title
         # Whether the model is told which of the two texts a token belongs to.
@@ -111,7 +125,13 @@ class CrossEncoder(nn.Module):
     ) -> CrossEncoder:
         """A model to train: a cross-encoder with its head, or any other encoder with a fresh one."""
         tokenizer, settings = read_files(folder)
-        backbone = Backbone(load_classifier(folder).eval(), source=str(folder))
+        head = read_head(folder)
+        inside = folder if head is None else head.transformer
+        backbone = (
+            Backbone(load_classifier(folder).eval(), source=str(folder))
+            if head is None
+            else Backbone.load(inside)
+        )
         own = settings.length or tokenizer.max_length or backbone.max_positions
         return cls(
             backbone,
@@ -121,12 +141,16 @@ class CrossEncoder(nn.Module):
             prompt=settings.prompt,
             lowercase=settings.lowercase,
             title=title or Layout.load(folder).title,
-            segments=takes_segments(folder, tokenizer),
+            segments=takes_segments(inside, tokenizer),
+            pooling=None if head is None else head.pooling,
+            tail=[] if head is None else head.modules(),
         )
 
     @property
     def labels(self) -> int:
         """C, one or two."""
+        if self.pooling is not None:
+            return width_after(self.tail, self.backbone.width)
         return int(self.backbone.config.num_labels)
 
     @property
@@ -146,7 +170,10 @@ class CrossEncoder(nn.Module):
         """What the model's head gives, B x C."""
         if self.graph is not None:
             return self.graph(packed)
-        logits_BC = self.backbone.class_logits(packed)
+        if self.pooling is None:
+            logits_BC = self.backbone.class_logits(packed)
+        else:
+            logits_BC = through(self.tail, pool(self.backbone(packed).last, packed, self.pooling))
         return logits_BC if logits_BC.dtype == torch.float64 else logits_BC.float()
 
     def score(self, pairs: Sequence[Pair], *, title: Title | None = None, half: bool | None = None) -> Floats:
@@ -232,7 +259,7 @@ class CrossEncoder(nn.Module):
                 self.backbone.model.save_pretrained(str(beside), safe_serialization=True)
             self.tokenizer.save(beside, max_length=self.length)
             Layout(title=self.title).save(beside)
-            if self.prompt or self.lowercase:
+            if self.prompt or self.lowercase or self.pooling:
                 write_modules(self, beside)
             card = model_card(
                 "A cross-encoder", "text-ranking", "cross-encoder", self.describe(), usage(self)
@@ -241,31 +268,38 @@ class CrossEncoder(nn.Module):
 
     def export(self, folder: Path, *, int8: bool = True, opset: int = 18) -> None:
         """The same folder with a graph for ONNX Runtime in it, which `load` then runs on the CPU."""
-        from transformers import AutoModelForSequenceClassification
+        from transformers import AutoModel, AutoModelForSequenceClassification
 
         needs(*WRITERS)
+        if self.pooling is not None:
+            check_exportable(self.pooling)
         self.save(folder)
         with quiet():
-            model = AutoModelForSequenceClassification.from_pretrained(
+            loader = AutoModelForSequenceClassification if self.pooling is None else AutoModel
+            model = loader.from_pretrained(
                 str(folder), attn_implementation="eager", local_files_only=True, dtype=torch.float32
             )
         names = ["input_ids", "attention_mask", *["token_type_ids"] * self.segments]
-        write_graph(Logits(model), folder, names, "logits", int8=int8, opset=opset)
+        graph = Logits(model.eval(), self.pooling, self.tail.to("cpu"))
+        write_graph(graph, folder, names, "logits", int8=int8, opset=opset)
 
 
 class Logits(nn.Module):
     """Token ids, mask and perhaps token types (B x L) to logits, with transformers' own padded forward."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, pooling: str | None, tail: nn.ModuleList) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.pooling, self.tail = model, pooling, tail
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> Tensor:
         typed = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        logits: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask, **typed).logits
-        return logits
+        out = self.model(input_ids=input_ids, attention_mask=attention_mask, **typed)
+        if self.pooling is None:
+            logits: Tensor = out.logits
+            return logits
+        return through(self.tail, pool_padded(out.last_hidden_state, attention_mask, self.pooling))
 
 
 class OnnxGraph:
@@ -284,10 +318,22 @@ class OnnxGraph:
         return torch.from_numpy(self._session.run(["logits"], inputs)[0])
 
 
+def is_reranker(folder: Path) -> bool:
+    """Whether a folder's model scores pairs: by a classification head, or by its last module."""
+    return scores_pairs(folder) or is_classifier(folder)
+
+
 def reranker_folder(source: str | Path) -> Path:
-    """The folder of a cross-encoder; a model without a classification head is refused."""
+    """The folder of a cross-encoder; a model that has no head for scores is refused."""
     folder = model_folder(source)
-    if not is_classifier(folder):
+    listed = list_modules(folder) if (folder / "modules.json").is_file() else []
+    if any(kind.endswith(".LogitScore") for kind, _ in listed):
+        raise ModelError(
+            "this reranker is a language model whose next token is the score (LogitScore), which is not supported",
+            file=source,
+            fix="name a cross-encoder with a head",
+        )
+    if not is_reranker(folder):
         raise ModelError(
             "this model is not a reranker: it has no classification head",
             file=source,
@@ -296,20 +342,45 @@ def reranker_folder(source: str | Path) -> Path:
     return folder
 
 
+class ScoreModules(NamedTuple):
+    """The modules of a cross-encoder that is a chain of them."""
+
+    transformer: Path
+    pooling: str
+    tail: Sequence[tuple[str, Path]]
+
+    def modules(self) -> list[nn.Module]:
+        """What follows the pooling; the last one gives the scores."""
+        return [read_tail(name, path, last=path == self.tail[-1][1]) for name, path in self.tail]
+
+
+def read_head(folder: Path) -> ScoreModules | None:
+    """The modules that give the scores; None where a classifier has, or will have, a head of its own."""
+    if not scores_pairs(folder):
+        return None
+    (_, transformer), (_, pooling), *tail = read_modules(folder)
+    kind, pool_prompt = read_pooling(pooling)
+    if not pool_prompt:
+        raise ModelError("a reranker that leaves its prompt out of pooling is not supported", file=folder)
+    return ScoreModules(transformer, kind, tail)
+
+
 def read_files(folder: Path) -> tuple[Tokenizer, CrossEncoderSettings]:
     """What a folder has beside its weights; what cannot score pairs is refused."""
-    check_folder(folder)
-    tokenizer, settings = Tokenizer.from_folder(folder), CrossEncoderSettings(SIGMOID)
-    if is_classifier(folder):
+    head = read_head(folder)
+    inside = folder if head is None else head.transformer
+    check_folder(inside)
+    tokenizer, settings = Tokenizer.from_folder(inside), CrossEncoderSettings(SIGMOID)
+    if head is not None or is_classifier(folder):
         with quiet(), readable(folder):
-            labels = int(read_config(folder).num_labels)
+            labels = int(read_config(folder).num_labels) if head is None else width_after(head.modules(), 0)
         if labels > 2:
             raise ModelError(
                 f"the model sorts pairs into {labels} classes; a reranker has one label or two",
                 file=folder,
                 fix="name another model",
             )
-        settings = read_settings(folder, labels)
+        settings = read_settings(folder, inside, labels)
     if tokenizer.cuts_left:
         raise ModelError("the model cuts the beginnings of long texts, which is not supported", file=folder)
     return tokenizer, settings
@@ -336,16 +407,16 @@ def lists(layout: RoleLayout, records: Sequence[Record]) -> list[list[int]]:
     return [ids[id(record)] for record in records]
 
 
-def read_settings(folder: Path, labels: int) -> CrossEncoderSettings:
+def read_settings(folder: Path, inside: Path, labels: int) -> CrossEncoderSettings:
     """What sentence-transformers would use; a plain transformers folder has no settings, so it gets the defaults."""
-    config = read_model_file(folder / "config.json", TransformerFile).model_extra or {}
+    config = read_model_file(inside / "config.json", TransformerFile).model_extra or {}
     section = config.get("sentence_transformers")
     name = section.get("activation_fn") if isinstance(section, dict) else None
     name = name or config.get("sbert_ce_default_activation_function")
     if not (folder / "modules.json").exists():
         return CrossEncoderSettings(read_activation(name, labels, folder))
     check_modules(folder)
-    files = sorted(folder.glob("sentence_*_config.json"))
+    files = sorted(inside.glob("sentence_*_config.json"))
     inner = read_model_file(files[0], TextLengthFile) if files else TextLengthFile()
     path = folder / PROMPTS
     model = read_model_file(path, SentenceTransformersFile) if path.exists() else SentenceTransformersFile()
@@ -372,7 +443,9 @@ def read_activation(name: object, labels: int, folder: Path) -> str:
 
 
 def check_modules(folder: Path) -> None:
-    """A folder that lists modules must have the one that is a sequence classifier, and no other."""
+    """A folder that lists modules has one that is a sequence classifier, or a chain of them with scores at its end."""
+    if scores_pairs(folder):
+        return
     path, kinds = folder / "modules.json", [kind for kind, _ in list_modules(folder)]
     if [kind.rpartition(".")[2] for kind in kinds] != ["Transformer"]:
         raise ModelError(
@@ -394,11 +467,23 @@ def takes_segments(folder: Path, tokenizer: Tokenizer) -> bool:
 
 
 def write_modules(model: CrossEncoder, folder: Path) -> None:
-    """What `config.json` cannot say: the prompt and lowercasing, for sentence-transformers 6 and later."""
-    kind = "sentence_transformers.base.modules.transformer.Transformer"
-    write_json(folder / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": kind}])
+    """What `config.json` cannot say: modules, prompt and lowercasing, for sentence-transformers 6 and later."""
+    modules = [("", "base.modules.transformer.Transformer")]
+    if model.pooling is not None:
+        modules.append(("1_Pooling", "sentence_transformer.modules.pooling.Pooling"))
+        pooling = {"embedding_dimension": model.backbone.width, "pooling_mode": model.pooling}
+        write_json(folder / "1_Pooling" / "config.json", pooling)
+    for number, part in enumerate(model.tail, 2):
+        name = type(part).__name__
+        modules.append((f"{number}_{name}", f"{PLACES[name]}.{name}"))
+        write_tail(part, folder / modules[-1][0], SCORES if part is model.tail[-1] else None)
+    listed = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.{kind}"}
+        for i, (path, kind) in enumerate(modules)
+    ]
+    write_json(folder / "modules.json", listed)
     settings = {
-        "transformer_task": "sequence-classification",
+        "transformer_task": "sequence-classification" if model.pooling is None else "feature-extraction",
         "max_seq_length": model.length,
         "do_lower_case": model.lowercase,
     }

@@ -4,7 +4,7 @@ A folder holds the backbone with its masked-LM head (`config.json`, `model.safet
 sentence-transformers files that say how vectors are made (every version of that library reads them), a short model
 card, and apart from all that `layout.json` (title rule and lengths, `text/layout.py`) and `heads.safetensors`, from
 which pre-training continues. Files are written beside and moved into place, `config.json` last, so a folder without it
-is not a model. Reading knows four modules by name, imports nothing a folder names, and refuses the rest.
+is not a model. Reading knows five modules by name, imports nothing a folder names, and refuses the rest.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from liebig.model.settings import (
     ModelSettings,
     list_modules,
     read_tail_file,
+    scores_pairs,
 )
 
 HEADS = "heads.safetensors"
@@ -103,23 +104,25 @@ def write_backbone(backbone: Backbone, folder: Path) -> None:
         backbone.model.save_pretrained(str(folder), safe_serialization=True)
 
 
-def write_tail(part: nn.Module, folder: Path) -> None:
+def write_tail(part: nn.Module, folder: Path, output: str | None = None) -> None:
+    """A module behind the pooling; `output` is what it gives, if not a vector."""
     folder.mkdir()
+    settings: dict[str, Any] = {} if output is None else {"module_output_name": output}
     if isinstance(part, Dense):
         linear = part.linear
-        settings = {
+        settings |= {
             "in_features": linear.in_features,
             "out_features": linear.out_features,
             "bias": linear.bias is not None,
             "activation_function": part.activation,
         }
-        write_json(folder / "config.json", settings)
-        weights = {
-            f"linear.{name}": value.detach().cpu().contiguous() for name, value in linear.state_dict().items()
-        }
+    elif isinstance(part, nn.LayerNorm):
+        settings["dimension"] = part.normalized_shape[0]
+    write_json(folder / "config.json", settings)
+    place = "norm." if isinstance(part, nn.LayerNorm) else ""
+    weights = {place + name: value.detach().cpu().contiguous() for name, value in part.state_dict().items()}
+    if weights:
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    else:
-        write_json(folder / "config.json", {})
 
 
 def model_card(what: str, task: str, tag: str, about: str, usage: str) -> str:
@@ -156,12 +159,13 @@ def move_into(beside: Path, folder: Path) -> None:
 def encoder_folder(source: str | Path) -> Path:
     """The folder of an encoder; a cross-encoder or another classifier is refused, although its body would load as one.
 
-    A pooling module makes any model an encoder, whatever its weights were trained for.
+    A pooling module makes any model an encoder, whatever its weights were trained for, unless scores come out.
     """
     folder = model_folder(source)
     modules = list_modules(folder) if (folder / "modules.json").is_file() else []
     pooled = any(kind.endswith(".Pooling") for kind, _ in modules)
-    if not pooled and (folder / "config.json").is_file() and is_classifier(folder):
+    classifier = not pooled and (folder / "config.json").is_file() and is_classifier(folder)
+    if classifier or scores_pairs(folder):
         raise ModelError(
             "this model is a reranker or another classifier, not an encoder",
             file=source,
@@ -180,11 +184,19 @@ def text_reader(source: str | Path) -> FolderReader:
     return FolderReader(settings, positions)
 
 
-def read_tail(name: str, folder: Path) -> nn.Module:
-    """A Dense or Normalize module."""
-    path, config = folder / "config.json", read_tail_file(name, folder)
+def read_tail(name: str, folder: Path, *, last: bool = False) -> nn.Module:
+    """A module behind the pooling; the `last` one may give scores."""
+    path, config = folder / "config.json", read_tail_file(name, folder, last=last)
     if name == "Normalize":
         return Normalize()
+    if name == "LayerNorm":
+        if config.dimension is None:
+            raise ModelError("dimension is missing", file=path)
+        with readable(folder):
+            norm = nn.LayerNorm(config.dimension)
+            weights = read_weights(folder)
+            norm.load_state_dict({key.removeprefix("norm."): value for key, value in weights.items()})
+        return norm
     if config.in_features is None or config.out_features is None:
         raise ModelError("in_features or out_features is missing", file=path)
     with readable(folder):

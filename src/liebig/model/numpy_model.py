@@ -248,11 +248,13 @@ def refuse(folder: Path, config: Mapping[str, Any], settings: ModelSettings) -> 
 
 
 def read_tail(name: str, folder: Path) -> Activation:
-    """A Dense or Normalize module."""
+    """A module behind the pooling."""
     config = read_tail_file(name, folder)
     if name == "Normalize":
         return unit_length
     weights, activation = WeightFile(folder / WEIGHTS), config.activation_function
+    if name == "LayerNorm":
+        return weights.norm("norm", 1e-5)
     if activation not in ACTIVATIONS:
         raise ModelError(f"this form of {name} is not supported", file=folder / "config.json")
     weight_DN = weights.floats("linear.weight").T

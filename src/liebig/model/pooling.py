@@ -64,6 +64,20 @@ def largest(states_TD: Tensor, packed: Packed, skip: int = 0) -> Tensor:
     return start_BD.scatter_reduce(0, index_TD, x_TD, reduce="amax")
 
 
+def pool_padded(states_BLD: Tensor, mask_BL: Tensor, kind: str) -> Tensor:
+    """The same of padded rows, B x D, for graphs; `kind` is one of PADDED."""
+    if kind == "cls":
+        return states_BLD[:, 0]
+    mask_BL1 = mask_BL.to(states_BLD.dtype)[:, :, None]
+    return (states_BLD * mask_BL1).sum(1) / mask_BL1.sum(1)
+
+
+def check_exportable(kind: str) -> None:
+    """Refuse a pooling that a graph cannot have."""
+    if kind not in PADDED:
+        raise ModelError(f"{kind} pooling cannot be exported", fix=f"use {' or '.join(PADDED)}")
+
+
 def segment_sum(x_TD: Tensor, packed: Packed) -> Tensor:
     """The sum of each sequence's rows, B x D."""
     if x_TD.is_cuda:
@@ -94,6 +108,7 @@ POOLINGS: dict[str, Callable[[Tensor, Packed, int], Tensor]] = {
     "weightedmean": weighted_mean,
     "lasttoken": last,
 }
+PADDED = ("cls", "mean")  # what a graph can have
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "torch.nn.modules.linear.Identity": nn.Identity,
     "torch.nn.modules.activation.Tanh": nn.Tanh,

@@ -39,7 +39,18 @@ LTR_HEAD = "ltr.safetensors"  # beside a model that ranks pairs by a head; its v
 # What `Encoder.save` writes beside weights and tokenizer; other libraries do without some of them.
 OWN_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 SMALL = 4 << 20  # bytes of a file whose hash is checked whenever a model is loaded; larger ones by their size
-MODULES = ("Transformer", "Pooling", "Dense", "Normalize")
+MODULES = ("Transformer", "Pooling", "Dense", "Normalize", "LayerNorm")
+OTHER_MODULES = {  # what a model with one of these is
+    "Router": "it has an encoder for questions and another for documents",
+    "Asym": "it has an encoder for questions and another for documents",
+    "StaticEmbedding": "it is a table of token vectors without a transformer",
+    "SpladePooling": "it is a sparse encoder, whose vectors are weights of words",
+    "SparseAutoEncoder": "it is a sparse encoder, whose vectors are weights of words",
+    "SparseStaticEmbedding": "it is a sparse encoder, whose vectors are weights of words",
+    "CLIPModel": "it encodes pictures beside texts",
+    "MultiVectorMask": "it makes a vector of every token (late interaction)",
+}
+SCORES = "scores"  # what the last module of a cross-encoder of modules gives
 Layers = Annotated[int, Field(ge=1, le=1 << 10)]
 Width = Annotated[int, Field(ge=1, le=1 << 17)]
 Heads = Annotated[int, Field(ge=1, le=1 << 12)]
@@ -205,10 +216,17 @@ def list_modules(folder: Path) -> list[tuple[str, str]]:
 
 
 def read_modules(folder: Path) -> list[tuple[str, Path]]:
-    """The modules by name with their folders: a Transformer, a Pooling, then Dense and Normalize in any order."""
+    """The modules by name with their folders: a Transformer, a Pooling, then others that take and give a vector."""
     path = folder / "modules.json"
-    modules = []
-    for kind, place in list_modules(folder):
+    modules, listed = [], list_modules(folder)
+    for kind, _ in listed:
+        if what := OTHER_MODULES.get(kind.rpartition(".")[2]):
+            raise ModelError(
+                f"this kind of model is not supported: {what}",
+                file=folder,
+                fix="name a model that turns any text into one vector",
+            )
+    for kind, place in listed:
         name = kind.rpartition(".")[2]
         if not kind.startswith("sentence_transformers.") or name not in MODULES:
             raise ModelError(
@@ -354,10 +372,11 @@ def read_model_file(path: Path, kind: type[ModelFile]) -> ModelFile:
 
 
 class TailFile(FileModel):
-    """`config.json` of a Dense module; that of a Normalize module has none of the sizes."""
+    """`config.json` of a Dense or LayerNorm module; that of a Normalize module has none of the sizes."""
 
     in_features: Width | None = None
     out_features: Width | None = None
+    dimension: Width | None = None
     bias: bool = True
     activation_function: str = "torch.nn.modules.activation.Tanh"
     module_input_name: str | None = None
@@ -365,11 +384,24 @@ class TailFile(FileModel):
     use_residual: bool | None = None
 
 
-def read_tail_file(name: str, folder: Path) -> TailFile:
-    """The settings of a Dense or Normalize module; a form that changes more than the vector is refused."""
+def scores_pairs(folder: Path) -> bool:
+    """Whether the last module of a folder turns a pooled vector into scores, as in a cross-encoder of modules."""
+    if not (folder / "modules.json").is_file():
+        return False
+    kind, place = [("", ""), *list_modules(folder)][-1]
+    path = folder / place / "config.json"
+    dense = kind.endswith(".Dense") and path.is_file()
+    return dense and read_model_file(path, TailFile).module_output_name == SCORES
+
+
+def read_tail_file(name: str, folder: Path, *, last: bool = False) -> TailFile:
+    """The settings of a module behind the pooling; a form that changes more than the vector is refused.
+
+    The `last` one may give scores instead of a vector.
+    """
     path = folder / "config.json"
     config = read_model_file(path, TailFile) if path.exists() else TailFile()
-    places = {config.module_input_name, config.module_output_name} - {None, ""}
+    places = {config.module_input_name, None if last else config.module_output_name} - {None, ""}
     if places - {"sentence_embedding"} or config.use_residual:
         raise ModelError(f"this form of {name} is not supported", file=path)
     return config

@@ -17,10 +17,11 @@ from liebig.base.config import Config, ModelPath
 from liebig.base.errors import ModelError
 from liebig.base.pipeline import Stage
 from liebig.base.workspace import Folder
-from liebig.model.cross_encoder import CrossEncoder
+from liebig.model.cross_encoder import CrossEncoder, is_reranker
 from liebig.model.encoder import Encoder
-from liebig.model.loading import is_classifier, quiet
+from liebig.model.loading import quiet
 from liebig.model.onnx_graph import WRITERS, needs, write_graph
+from liebig.model.pooling import check_exportable, pool_padded
 
 OPSET = 18
 
@@ -48,11 +49,7 @@ class OnnxModule(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         extra = {"token_type_ids": torch.zeros_like(input_ids)} if self.takes_types else {}
         states_BLD = self.body(input_ids=input_ids, attention_mask=attention_mask, **extra).last_hidden_state
-        if self.pooling == "cls":
-            x_BD = states_BLD[:, 0]
-        else:
-            mask = attention_mask.to(states_BLD.dtype)[:, :, None]
-            x_BD = (states_BLD * mask).sum(1) / mask.sum(1)
+        x_BD = pool_padded(states_BLD, attention_mask, self.pooling)
         for part in self.tail:
             x_BD = part(x_BD)
         return x_BD
@@ -60,8 +57,7 @@ class OnnxModule(nn.Module):
 
 def export(encoder: Encoder, folder: Path, *, int8: bool = True, opset: int = OPSET) -> None:
     """Write a model for ONNX Runtime into a folder, with tokenizer and settings."""
-    if encoder.pooling not in ("cls", "mean"):
-        raise ModelError(f"{encoder.pooling} pooling cannot be exported", fix="use cls or mean")
+    check_exportable(encoder.pooling)
     if not encoder.pool_prompt:
         raise ModelError("a model that leaves its prompt out of pooling cannot be exported")
     needs(*WRITERS)
@@ -92,7 +88,7 @@ def _graph(encoder: Encoder, folder: Path) -> OnnxModule:
 def run(config: OnnxConfig, folder: Folder) -> None:
     """`liebig onnx`: reads a model, writes its export."""
     how: dict[str, Any] = {"int8": config.int8, "opset": config.opset}
-    if is_classifier(config.model):
+    if is_reranker(config.model):
         CrossEncoder.load(config.model, device="cpu").export(folder.path, **how)
     else:
         export(Encoder.load(config.model), folder.path, **how)
