@@ -12,7 +12,7 @@ import json
 import lzma
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ TITLED = {
 MOST, LARGE = 12_000, {"nq-articles": 30_000, "medquad": 30_000}  # passages of a source
 SIZES = ((300, 2), (1_000, 2), (3_000, 1), (10_000, 1), (20_000, 1))  # documents of random cuts, and how many
 TOPICS = 4
-ASKED = 300  # people's questions of a corpus at most
+ASKED = 1_000  # people's questions of a corpus at most
 FEWEST, FEWEST_PASSAGES = 25, 100
 CUT = 80  # words of a passage as a build cuts them
 PAIRS = (
@@ -75,6 +75,22 @@ class Corpus:
     # What `builder.questions` uses of a collection.
     splits: tuple[str, ...] = ()
     path: Path = Path("/nonexistent")
+
+    def write(self, path: Path) -> None:
+        """Lines of JSON: what it is, its passages, the questions."""
+        head = {"name": self.name, "sources": self.sources, "passages": len(self.texts)}
+        with path.open("w", encoding="utf-8") as file:
+            for row in (head, *map(asdict, self.texts), *map(asdict, self.asked)):
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> Corpus:
+        """What `write` wrote."""
+        with path.open(encoding="utf-8") as file:
+            head = json.loads(next(file))
+            texts = [Passage(**json.loads(next(file))) for _ in range(head["passages"])]
+            asked = [PeopleQuestion(**json.loads(line)) for line in file]
+        return cls(head["name"], tuple(head["sources"]), texts, asked)
 
     @cached_property
     def _by_id(self) -> dict[str, Passage]:

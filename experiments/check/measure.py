@@ -22,7 +22,6 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import argparse
 import hashlib
 import json
-import pickle
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -411,14 +410,17 @@ def _started(options: dict[str, Any]) -> None:
 
 def _read(name: str) -> tuple[str, int]:
     """Read a source once, into a file."""
-    path = _STATE["corpora"] / f"{name}.source"
-    if not path.is_file():
-        path.write_bytes(pickle.dumps(source(_STATE["data"], name, _STATE["most"])))
+    if not _file(name).is_file():
+        source(_STATE["data"], name, _STATE["most"]).write(_file(name))
     return name, len(_source(name).texts)
 
 
 def _source(name: str) -> Corpus:
-    return pickle.loads((_STATE["corpora"] / f"{name}.source").read_bytes())  # type: ignore[no-any-return]
+    return Corpus.read(_file(name))
+
+
+def _file(name: str, ending: str = "source") -> Path:
+    return _STATE["corpora"] / f"{name.replace('/', '~')}.{ending}.jsonl"  # type: ignore[no-any-return]
 
 
 def _keep(name: str, start: int) -> str:
@@ -433,18 +435,19 @@ def _prepared(name: str) -> list[Path]:
     for corpus in _corpora(name, _STATE["encoded"]):
         if len(corpus.asked) < FEWEST or len(corpus.texts) < FEWEST_PASSAGES:
             continue
-        path = _STATE["corpora"] / f"{corpus.name.replace('/', '~')}.pickle"
-        path.write_bytes(pickle.dumps(corpus))
+        path = _file(corpus.name, "cut")
+        corpus.write(path)
         paths.append(path)
     return paths
 
 
 def _measured(path: Path) -> str:
-    out = _STATE["out"] / f"{path.stem}.npz"
+    name = path.name.removesuffix(".cut.jsonl")
+    out = _STATE["out"] / f"{name}.npz"
     if out.is_file():
-        return f"{path.stem} is there"
+        return f"{name} is there"
     began = time.perf_counter()
-    corpus: Corpus = pickle.loads(path.read_bytes())
+    corpus = Corpus.read(path)
     encoded: TextVectors = _STATE["encoded"]
     encoded.load(corpus.sources)
     result = measured(corpus, encoded)
