@@ -33,7 +33,8 @@ os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")  # threads cost a small m
 # The bundled encoder computes in int8 on some processors; what tests expect must not depend on the machine.
 os.environ["LIEBIG_PRECISION"] = "fp32"
 # What tests build is noted there, and read by servers that other processes of the run start.
-os.environ.setdefault("LIEBIG_STATE", f"{tempfile.gettempdir()}/liebig-tests-{os.getuid()}")
+USER = os.getuid() if hasattr(os, "getuid") else "user"
+os.environ.setdefault("LIEBIG_STATE", f"{tempfile.gettempdir()}/liebig-tests-{USER}")
 gc.disable()  # until every test is imported
 # What takes many seconds to import or to start, and only some files need.
 SLOW_TO_START = {
@@ -46,8 +47,53 @@ SLOW_TO_START = {
     "_dynamo": 2,
     "llama_index": 2,
 }
+ROOT = Path(__file__).parent.parent
 LARGE = 1 << 20  # bytes
 TICK = 100_000_000  # nanoseconds, many times that of any clock of files
+
+
+# What a file of tests has in it that cannot run on Windows.
+UNIX = {
+    "worlds.processes": "forks",
+    "worlds.kill_points": "forks",
+    "worlds import faults": "kills with SIGKILL",
+    "SIGKILL": "kills with SIGKILL",
+    "mkfifo": "makes named pipes",
+    "import resource": "limits open files",
+    '["bash"': "runs bash",
+}
+SYSTEMS = Path(__file__).parent / "worlds" / "other_systems"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--system", choices=("win32", "darwin"), help="simulate this system (worlds/other_systems)"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start again as the other system: Python has to know before its first import."""
+    system = config.getoption("--system")
+    if system and os.environ.get("LIEBIG_SYSTEM") != system:
+        paths = [str(SYSTEMS), str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+        cache = f"{tempfile.gettempdir()}/liebig-{system}-{USER}"
+        more = {"LIEBIG_SYSTEM": system, "LIEBIG_CACHE": cache, "PYTHONPATH": os.pathsep.join(paths)}
+        command = [sys.executable, "-m", "pytest", *config.invocation_params.args]
+        os.execve(sys.executable, command, {**os.environ, **more})
+
+
+def unix_only(text: str) -> str:
+    """Why a file of tests cannot run on Windows, or ""."""
+    return next((why for word, why in UNIX.items() if word in text), "")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if os.name != "nt" or not collection_path.name.startswith("test_"):
+        return None
+    why = unix_only(collection_path.read_text(encoding="utf-8"))
+    if why:
+        config.issue_config_time_warning(UserWarning(f"{collection_path.name} {why}"), 2)
+    return bool(why) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import unix_only
 from tests.worlds.docs_pages import ROOT
 
 SYSTEMS = ("win32", "darwin")
@@ -153,6 +154,20 @@ def test_an_encoder_is_pretrained(system, tmp_path):
     )
     assert (out / "model" / "manifest.json").is_file()
     assert not [*out.rglob("*.partial"), *out.rglob("*.tmp"), *out.rglob("*.lock")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_suite_can_be_run_there(system, tmp_path):
+    command = ["-m", "pytest", "--system", system, str(ROOT / "tests/base/test_machine.py"), "-rs"]
+    said = python("", tmp_path, *command)
+    assert ("Windows tells no load" in said) == (system == "win32")
+
+
+def test_files_of_tests_that_windows_cannot_run_are_known():
+    assert "forks" in unix_only("from tests.worlds.processes import together")
+    assert "named pipes" in unix_only((ROOT / "tests/formats/test_bad_files.py").read_text(encoding="utf-8"))
+    assert not unix_only((ROOT / "tests/vectors/test_topk.py").read_text(encoding="utf-8"))
 
 
 def wait_for_address(server: subprocess.Popen[str]) -> str:

@@ -68,6 +68,12 @@ def test_the_oldest_versions_are_the_lower_bounds():
             assert [int(part) for part in bound.split(".")] == _padded(oldest[name], bound.count(".") + 1)
 
 
+def test_an_upper_bound_says_what_breaks():
+    lines = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("[tool.")[0].splitlines()
+    bounded = [line for line in lines if re.match(r'\s*"[^";]*(<|==|~=)', line)]
+    assert [line for line in bounded if not re.search(r"#.*break", line)] == []
+
+
 def test_the_licence_of_every_package_is_listed():
     page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8").partition("## Licences")[2]
     rows = [row.split("|")[2:4] for row in page.splitlines() if row.startswith("| ")][2:]

@@ -1,8 +1,8 @@
 """Windows or macOS, as far as Liebig's own code can tell: what they lack is missing, what Windows refuses is refused.
 
 Python imports this module at its start where its folder is on PYTHONPATH, also in processes that are started by others.
-LIEBIG_SYSTEM names the system. Only code of the package `liebig` sees it: other libraries bring their own code for each
-system, which cannot be run here. For code of Liebig
+LIEBIG_SYSTEM names the system; `python -m pytest --system win32` sets both. Only code of the package `liebig` sees it:
+other libraries bring their own code for each system, which cannot be run here. For code of Liebig
 
 - `sys.platform` and `os.name` are the system's, and modules and functions that it lacks are not there;
 - there is no /proc and no /sys;
@@ -36,6 +36,7 @@ from typing import Any
 
 SYSTEM = os.environ.get("LIEBIG_SYSTEM", "")
 WINDOWS = SYSTEM == "win32"
+OF_THIS_TEST = f"LIEBIG_CACHE={os.environ.get('LIEBIG_CACHE')}".encode()
 NO_MODULES = (
     {"fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog", "posix", "uvloop"}
     if WINDOWS
@@ -163,7 +164,7 @@ def _in_use() -> Iterator[str]:
 @cache
 def _is_of_this_test(pid: str) -> bool:
     with contextlib.suppress(OSError), _real_open(f"/proc/{pid}/environ", "rb") as variables:
-        return f"LIEBIG_CACHE={os.environ.get('LIEBIG_CACHE')}".encode() in variables.read().split(b"\0")
+        return OF_THIS_TEST in variables.read().split(b"\0")
     return False
 
 
