@@ -174,8 +174,8 @@ def _embedder(model: str, device: str) -> Any:
     from liebig.search.embed import Embedder
 
     torch.set_num_threads(1)
-    if device == "cuda":
-        return Embedder.load(model_folder(model), device, half=False)
+    if device == "cuda" or find_spec("llvmlite") is None:  # bfloat16 needs no compiled code
+        return Embedder.load(model_folder(model), device, half=True)
     return Embedder.load(model_folder(model), device, precision="int8")
 
 
@@ -505,8 +505,12 @@ def main() -> None:
         say(f"{len(tasks)} corpora are drawn")
         # Each source in turn, so that a run that is cut short has some corpora of all.
         order = [path for _, path in sorted(tasks, key=lambda task: task[0])]
-        for number, line in enumerate(as_completed([pool.submit(_measured, path) for path in order]), 1):
-            say(f"{number}/{len(tasks)} {line.result()}")
+        failed = 0
+        for number, one in enumerate(as_completed([pool.submit(_measured, path) for path in order]), 1):
+            failed += one.exception() is not None
+            say(f"{number}/{len(tasks)} {one.exception() or one.result()}")
+    if failed:
+        raise SystemExit(f"{failed} corpora could not be measured")
 
 
 if __name__ == "__main__":

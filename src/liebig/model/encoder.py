@@ -320,15 +320,17 @@ class TorchModel:
         self._cuda = self._device.type == "cuda"
         self._half = encoder.in_half(half)
         self._threads = 1 if self._cuda else torch.get_num_threads()
-        self._states = self._forward(lean and not self._half, precision)
+        self._states = self._forward(lean, precision)
 
     def _forward(self, lean: bool, precision: Precision) -> Callable[[Packed], Tensor]:
         """What gives the last states of a packed row."""
-        from liebig.model.kernels import int8  # compiled code, which training does without
+        backbone = self.encoder.backbone
+        if self._half:
+            return lambda row: backbone(row).last
+        from liebig.model.kernels import int8  # compiled code, which training and GPUs do without
         from liebig.model.kernels.lean_forward import LeanForward, supports
 
-        backbone = self.encoder.backbone
-        if precision != "fp32" and not self._half and int8.choose(precision, backbone) == "int8":
+        if precision != "fp32" and int8.choose(precision, backbone) == "int8":
             return int8.Int8Forward(backbone, self.encoder.tokenizer.wrap)
         return LeanForward(backbone) if lean and supports(backbone) else lambda row: backbone(row).last
 
