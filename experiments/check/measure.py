@@ -28,6 +28,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
+from importlib import import_module
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
@@ -35,9 +36,10 @@ from typing import Any
 
 import numpy as np
 
-from liebig.base.machine import prefer_numpy
+from liebig.base.machine import prefer_numpy, prefers_numpy
 
-if find_spec("llvmlite") is None:  # before anything asks for numba
+# A stand-in, where numba cannot travel to a GPU, has no version.
+if find_spec("numba") is None or not hasattr(import_module("numba"), "__version__"):
     prefer_numpy()
 
 from corpora import (
@@ -174,7 +176,7 @@ def _embedder(model: str, device: str) -> Any:
     from liebig.search.embed import Embedder
 
     torch.set_num_threads(1)
-    if device == "cuda" or find_spec("llvmlite") is None:  # bfloat16 needs no compiled code
+    if device == "cuda" or prefers_numpy():  # bfloat16 needs no compiled code
         return Embedder.load(model_folder(model), device, half=True)
     return Embedder.load(model_folder(model), device, precision="int8")
 
