@@ -60,25 +60,15 @@ def test_beir_comes_back_whole(collection, tmp_path):
 
 TOLD = {
     "beir": {"beir"},
-    "lines": {"texts"},
     "msmarco-qrels": {"trec-qrels"},
-    "huggingface": {"passages", "questions", "qrels-rows", "tuples"},
+    "huggingface": {"passages", "questions", "qrels-rows"},
 }
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in TARGETS if name not in ("msmarco-passages", "msmarco", "trec", "dpr")]
-)
+@pytest.mark.parametrize("name", [name for name in TARGETS if name not in ("msmarco", "trec", "dpr")])
 def test_what_is_written_is_told_by_its_own_names(collection, tmp_path, name):
     out = to(collection, tmp_path / "out", name)
     assert {found.format.name for found in detect(out)} == TOLD.get(name, {name})
-
-
-def test_questions_without_answers_come_back_as_questions(collection, tmp_path):
-    out = to(collection, tmp_path / "out", "questions", split="test")
-    assert [p.name for p in out.glob("*.jsonl")] == ["queries.test.jsonl"]
-    [item] = [item for one in detect(out) for item in one.items(Options())]
-    assert (item.record, item.split) == (QUERIES[1], "test")
 
 
 @pytest.mark.parametrize("compress", ["gz", "xz", "zst"])
@@ -106,26 +96,10 @@ def test_the_families_write_all_they_hold(collection, tmp_path):
     assert [g.negatives for g in records(out / "train.json", Group)] == [("2", "30"), ("1",)]
 
 
-@pytest.mark.parametrize("name", ["tevatron-v1", "tevatron-v2"])
-def test_tevatron_comes_back(collection, tmp_path, name):
-    out = to(collection, tmp_path / "out", name)
-    assert records(out / "corpus.jsonl", Passage, name) == PASSAGES
-    assert records(out / "train.jsonl", Group, name) == GROUPS
-
-
-@pytest.mark.parametrize("container", ["jsonl", "csv", "parquet"])
-def test_tuples_and_pairs_come_back(collection, tmp_path, container):
-    out = to(collection, tmp_path / "out", "tuples", container=container, split="dev")
-    assert records(out / f"tuples.dev.{container}", Tuple) == TUPLES
-    assert records(out / f"pairs.dev.{container}", ScoredPair) == PAIRS
-
-
-def test_groups_become_tuples_of_their_texts(collection, tmp_path):
-    out = to(collection, tmp_path / "out", "tuples", split="train")
-    assert records(out / "tuples.train.jsonl", Tuple) == [
-        Tuple("who is it", "A title one text", ("two", "B three")),
-        Tuple("what now", "two", ("A title one text",)),
-    ]
+def test_tevatron_comes_back(collection, tmp_path):
+    out = to(collection, tmp_path / "out", "tevatron-v2")
+    assert records(out / "corpus.jsonl", Passage, "tevatron-v2") == PASSAGES
+    assert records(out / "train.jsonl", Group, "tevatron-v2") == GROUPS
 
 
 def test_a_hugging_face_folder_comes_back(collection, tmp_path):
@@ -141,50 +115,23 @@ def test_a_hugging_face_folder_comes_back(collection, tmp_path):
 
 def test_every_target_writes_something_that_is_read_again(collection, tmp_path):
     for name in sorted(TARGETS):
-        source = collection
-        if name == "msmarco-passages":
-            with CollectionWriter(tmp_path / "untitled") as writer:
-                for passage in PASSAGES:
-                    writer.add(Item(Passage(passage.id, passage.text), Where("here")))
-            source = tmp_path / "untitled"
-        out = to(source, tmp_path / name, name)
+        out = to(collection, tmp_path / name, name)
         assert [item for one in detect(out) for item in one.items(Options())], name
 
 
-def test_documents_are_written_as_spans_and_lines_of_text(tmp_path):
+def test_documents_are_written_with_their_sections(tmp_path):
     with CollectionWriter(tmp_path / "c") as writer:
         for record in DOCUMENTS:
             writer.add(Item(record, Where("here")))
-    spans = to(tmp_path / "c", tmp_path / "spans", "cocondenser") / "cocondenser.jsonl"
-    assert json.loads(spans.read_text()) == {"spans": ["P one.", "P two.", "P three."]}
-    lines = to(tmp_path / "c", tmp_path / "lines", "condenser") / "condenser.jsonl"
-    assert [json.loads(line)["text"] for line in lines.read_text().splitlines()] == [
-        "P one.",
-        "P two.",
-        "P three.",
-    ]
     again = to(tmp_path / "c", tmp_path / "docs", "documents") / "documents.jsonl"
     assert records(again, Document) == DOCUMENTS
 
 
-def test_token_ids_are_written_and_read_with_their_tokenizer(tmp_path):
-    from liebig.text.tokenizer import Tokenizer
-
-    Tokenizer.train(["p one two three . " * 20], kind="wordpiece", vocab_size=60, lowercase=True).save(
-        tmp_path / "tok"
-    )
+def test_what_a_format_cannot_hold_is_refused_and_leaves_nothing(tmp_path):
     with CollectionWriter(tmp_path / "c") as writer:
-        writer.add(Item(Document("d", "", (Section("", ("one two", "three")),)), Where("here")))
-    out = to(tmp_path / "c", tmp_path / "out", "cocondenser", tokenizer=str(tmp_path / "tok"))
-    spans = json.loads((out / "cocondenser.jsonl").read_text())["spans"]
-    assert all(isinstance(token, int) for span in spans for token in span)
-    [document] = records(out / "cocondenser.jsonl", Document, tokenizer=tmp_path / "tok")
-    assert document.sections[0].paragraphs == ("one two", "three")
-
-
-def test_what_a_format_cannot_hold_is_refused_and_leaves_nothing(collection, tmp_path):
-    with pytest.raises(DataError, match="msmarco-titled"):
-        to(collection, tmp_path / "out", "msmarco-passages")
+        writer.add(Item(Passage("1", "two\nlines"), Where("here")))
+    with pytest.raises(DataError, match="--collapse"):
+        to(tmp_path / "c", tmp_path / "out", "msmarco-titled")
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "out.partial").exists()
 

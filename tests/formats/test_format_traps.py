@@ -197,13 +197,6 @@ def test_msmarco_dev_small_is_a_split_of_its_own(tmp_path):
     assert small[0].split == "dev.small"
 
 
-def test_msmarco_titled_corpus_is_not_written_as_the_plain_one():
-    from liebig.formats.msmarco import passage_lines
-
-    with pytest.raises(DataError, match="msmarco-titled"):
-        list(passage_lines([Passage("1", "text", "title")]))
-
-
 def test_rocketqa_titles_are_joined_by_id_in_any_order(tmp_path):
     put(tmp_path, "para.txt", "0\ta\n1\tb\n2\tc\n")
     put(tmp_path, "para.title.txt", "2\tC\n0\tA\n")

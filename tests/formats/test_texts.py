@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from liebig.formats.markup import parse_markdown, parse_plain, parse_rst
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Section
-from liebig.formats import detect, folder_of_texts as texts
+from liebig.formats import detect
 from liebig.formats.items import Options
-from liebig.formats.markup import parse_markdown, parse_plain, parse_rst
 from liebig.formats.outline import Article
 from liebig.formats.parsers import PARSERS, parse_as, parse_html
 
@@ -146,18 +146,3 @@ def test_a_damaged_pdf_is_a_sentence(tmp_path, capsys, spoil):
     with contextlib.suppress(DataError):
         documents(tmp_path / "x.pdf")
     assert not capsys.readouterr().err, "pypdf's own remarks name no file"
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["../x", "/etc/x", "a/../../x", ".hidden", "a\\b", "c:x", "n" * 300, "nul", "b/Com1.md", "what?", "end."],
-)
-def test_a_document_is_never_written_outside_of_its_folder(tmp_path, name):
-    with pytest.raises(DataError, match="cannot be the path"):
-        texts.write_texts(tmp_path, [Document(name, "", ())])
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_two_documents_of_one_file_name_are_refused(tmp_path):
-    with pytest.raises(DataError, match="two documents"):
-        texts.write_texts(tmp_path, [Document("A", "", ()), Document("a.md", "", ())])

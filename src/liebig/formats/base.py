@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
-from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, ScoredPair, Section, Tuple
+from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, Section
 from liebig.formats.inputs import InputSource
 from liebig.formats.items import Item, Options
 from liebig.formats.output import collapse, write_lines
@@ -94,8 +94,6 @@ class RecordSource(Protocol):
     def queries(self, split: str | None = None) -> Iterator[Query]: ...
     def judgements(self, split: str) -> Iterator[Judgement]: ...
     def groups(self, split: str) -> Iterator[Group]: ...
-    def pairs(self, split: str) -> Iterator[ScoredPair]: ...
-    def tuples(self, split: str) -> Iterator[Tuple]: ...
     def document(self, name: str) -> Document: ...
     def passage(self, name: str) -> Passage: ...
     def query(self, name: str) -> Query: ...
@@ -124,8 +122,6 @@ class Export:
     splits: tuple[str, ...]
     packed: str = ""
     collapse: bool = False
-    container: str = "jsonl"
-    tokenizer: Path | None = None
 
     def lines(self, name: str, lines: Iterable[str]) -> None:
         """Write a file of lines; a file without any is not kept."""
@@ -210,27 +206,3 @@ class Export:
             positives, negatives = by_query.setdefault(judgement.query, ([], []))
             (positives if judgement.relevance > 0 else negatives).append(judgement.passage)
         return (Group(q, tuple(good), tuple(bad)) for q, (good, bad) in by_query.items() if good)
-
-    def tuple_splits(self) -> list[str]:
-        """The chosen splits that have tuples, or groups from which tuples are made."""
-        return sorted({*self.splits_of("tuples"), *self.group_splits()})
-
-    def tuples(self, split: str) -> Iterator[Tuple]:
-        """The tuples of a split; if it has none, those of its groups, with titles in front of the texts."""
-        if split not in self.splits_of("tuples"):
-            return self._group_tuples(split)
-        return (
-            Tuple(self.text(t.anchor), self.text(t.positive), tuple(map(self.text, t.negatives)))
-            for t in self.collection.tuples(split)
-        )
-
-    def _group_tuples(self, split: str) -> Iterator[Tuple]:
-        for group in self.groups(split):
-            anchor = self.query(group.query).text
-            negatives = tuple(_with_title(self.passage(name)) for name in group.negatives)
-            for positive in group.positives:
-                yield Tuple(anchor, _with_title(self.passage(positive)), negatives)
-
-
-def _with_title(passage: Passage) -> str:
-    return f"{passage.title} {passage.text}" if passage.title else passage.text

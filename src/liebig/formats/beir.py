@@ -99,11 +99,6 @@ def passage_lines(passages: Iterable[Passage]) -> Iterator[str]:
         yield json_line(row | ({"doc": record.doc} if record.doc else {}))
 
 
-def write_passages(export: Export) -> None:
-    """corpus.jsonl alone."""
-    export.lines("corpus.jsonl", passage_lines(export.passages()))
-
-
 def is_questions(preview: Preview) -> bool:
     """Rows with an id and text and answers, or with an id and text in a file whose name mentions queries."""
     has_id = any(preview.has(name) for name in ("_id", "id", "qid", "query_id"))
@@ -134,12 +129,6 @@ def question_lines(queries: Iterable[Query]) -> Iterator[str]:
         yield json_line(row | ({"answers": record.answers} if record.answers else {}))
 
 
-def write_questions(export: Export) -> None:
-    """queries.SPLIT.jsonl for each split, or queries.jsonl if there are none."""
-    for name, queries in export.query_files("queries.{}.jsonl", "queries.jsonl"):
-        export.lines(name, question_lines(queries))
-
-
 def is_qrels(preview: Preview) -> bool:
     """Three tab-separated columns under a header, in a file named qrels, or with a grade from -2 to 10; no triples."""
     table = preview.tabs
@@ -168,12 +157,6 @@ def qrels_lines(judgements: Iterable[Judgement]) -> Iterator[str]:
     yield HEADER
     for record in judgements:
         yield tab_line(record.query, record.passage, str(record.relevance))
-
-
-def write_qrels(export: Export) -> None:
-    """qrels/SPLIT.tsv alone, with a header."""
-    for split in export.splits_of("judgements"):
-        export.lines(f"qrels/{split}.tsv", qrels_lines(export.judgements(split)))
 
 
 def is_qrels_rows(preview: Preview) -> bool:
@@ -225,7 +208,6 @@ PASSAGES = Format(
     yields=("passages",),
     rule=is_passages,
     read=read_passages,
-    write=write_passages,
     sample={"corpus.jsonl": '{"_id": "4983", "title": "Matter", "text": "Alterations"}\n'},
 )
 QUESTIONS = Format(
@@ -235,7 +217,6 @@ QUESTIONS = Format(
     yields=("queries",),
     rule=is_questions,
     read=read_questions,
-    write=write_questions,
     sample={"dev.jsonl": '{"_id": "nq-dev-0", "text": "who", "answers": ["Bill Nighy"]}\n'},
 )
 QRELS = Format(
@@ -245,7 +226,6 @@ QRELS = Format(
     yields=("judgements",),
     rule=is_qrels,
     read=read_qrels,
-    write=write_qrels,
     sample={"test.tsv": "query-id\tcorpus-id\tscore\n1\t31715818\t1\n"},
 )
 QRELS_ROWS = Format(

@@ -6,20 +6,18 @@ after its file and line. Token ids need the tokenizer that made them, and come b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 from liebig.base.records import Document, Section
-from liebig.formats.base import Export, Format
+from liebig.formats.base import Format
 from liebig.formats.inputs import InputSource
 from liebig.formats.items import Item, Options, Where, as_list, as_text, field
-from liebig.formats.output import json_line
 from liebig.formats.preview import Preview
 from liebig.formats.rows import rows
 
 Decode = Callable[[list[int]], str]
-Encode = Callable[[Sequence[str]], list[list[int]]]
 
 
 def is_text(preview: Preview) -> bool:
@@ -75,43 +73,6 @@ def _decoder(folder: Path | None) -> Decode | None:
     return cast(Decode, Tokenizer.from_folder(folder).decode)
 
 
-def _encoder(folder: Path | None) -> Encode | None:
-    """Texts to token ids, without special tokens, by the tokenizer of a folder."""
-    if folder is None:
-        return None
-    from liebig.text.tokenizer import Tokenizer
-
-    return cast(Encode, Tokenizer.from_folder(folder).encode_batch)
-
-
-def text_lines(documents: Iterable[Document], encode: Encode | None = None) -> Iterator[str]:
-    """{"text": …}, a line for each paragraph: a text, or its token ids where an encoder is given."""
-    for record in documents:
-        for paragraph in _paragraphs(record):
-            yield json_line({"text": paragraph if encode is None else encode([paragraph])[0]})
-
-
-def write_text(export: Export) -> None:
-    """condenser.jsonl: a line for each paragraph, as text, or as token ids with --tokenizer."""
-    export.lines("condenser.jsonl", text_lines(export.documents(), _encoder(export.tokenizer)))
-
-
-def span_lines(documents: Iterable[Document], encode: Encode | None = None) -> Iterator[str]:
-    """{"spans": […]}, a line for each document; its spans are its paragraphs."""
-    for record in documents:
-        spans = _paragraphs(record)
-        yield json_line({"spans": spans if encode is None or not spans else encode(spans)})
-
-
-def write_spans(export: Export) -> None:
-    """cocondenser.jsonl: a line for each document, its paragraphs as spans, or their token ids with --tokenizer."""
-    export.lines("cocondenser.jsonl", span_lines(export.documents(), _encoder(export.tokenizer)))
-
-
-def _paragraphs(document: Document) -> list[str]:
-    return [paragraph for section in document.sections for paragraph in section.paragraphs]
-
-
 CONDENSER = Format(
     name="condenser",
     about="Condenser's lines of text",
@@ -119,7 +80,6 @@ CONDENSER = Format(
     yields=("documents",),
     rule=is_text,
     read=read_text,
-    write=write_text,
     sample={"wiki.jsonl": '{"text": "One paragraph."}\n{"text": "Another."}\n'},
 )
 COCONDENSER = Format(
@@ -129,6 +89,5 @@ COCONDENSER = Format(
     yields=("documents",),
     rule=is_spans,
     read=read_spans,
-    write=write_spans,
     sample={"marco.jsonl": '{"spans": ["One sentence.", "Another one."]}\n'},
 )

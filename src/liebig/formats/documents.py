@@ -148,19 +148,6 @@ def read_paragraphs(source: InputSource, options: Options) -> Iterator[Item]:
         yield Item(Document(name, "", (Section("", (line,)),)), Where(source.label, number))
 
 
-def paragraph_lines(documents: Iterable[Document]) -> Iterator[str]:
-    """Every paragraph on a line of its own; line breaks inside it become spaces."""
-    for record in documents:
-        for section in record.sections:
-            for paragraph in section.paragraphs:
-                yield " ".join(paragraph.splitlines())
-
-
-def write_paragraphs(export: Export) -> None:
-    """paragraphs.txt: one line per paragraph; name the file to read it, in a folder it is one document."""
-    export.lines("paragraphs.txt", paragraph_lines(export.documents()))
-
-
 DOCUMENTS = Format(
     name="documents",
     about="documents, with sections or without",
@@ -183,6 +170,5 @@ LINES = Format(
     yields=("documents",),
     rule=is_paragraphs,
     read=read_paragraphs,
-    write=write_paragraphs,
     sample={"paragraphs.txt": "One paragraph.\nAnother paragraph.\n"},
 )

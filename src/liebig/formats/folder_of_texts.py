@@ -6,29 +6,24 @@ names. One that is binary or empty is listed; one that cannot be read too, if th
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable, Iterator
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document
-from liebig.formats.base import Export, Format
+from liebig.formats.base import Format
 from liebig.formats.convert import convert
 from liebig.formats.documents import unless_read_before
 from liebig.formats.encoding import UTF_8
 from liebig.formats.inputs import InputSource
 from liebig.formats.items import Item, Options, Where, as_id
 from liebig.formats.line_text import CUT
-from liebig.formats.markup import markdown_lines
 from liebig.formats.outline import Article
-from liebig.formats.output import write_lines
 from liebig.formats.parsers import BY_SUFFIX, KINDS, FileKind, articles, kind_of, why_not
 from liebig.formats.preview import Preview
 from liebig.formats.rows import check_text
 
 PLAIN = frozenset(KINDS["text"].suffixes)
 # What Windows does not take in the name of a file: these characters, a dot or space at its end, names of devices.
-UNSAFE = re.compile(r'[<>:"|?*\\\x00-\x1f]|[. ]$|^(?i:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)')
 # Suffixes of data: such a file is a document only in a folder, and where no format of data fits it.
 SUFFIXES = frozenset(BY_SUFFIX) - {".csv", ".tsv", ".json", ".jsonl", ".ndjson"}
 
@@ -125,34 +120,6 @@ def _articles(
     yield converted._replace(title=title if converted.sections else "")
 
 
-def write_texts(folder: Path, documents: Iterable[Document]) -> int:
-    """Write a Markdown file for each document, at the path that its id names; returns how many."""
-    count = 0
-    taken: set[str] = set()
-    for record in documents:
-        path = _safe(record.id)
-        if path.lower() in taken:
-            raise DataError(f"two documents would be written to {path}", fix="choose another format")
-        taken.add(path.lower())
-        write_lines(folder / path, markdown_lines(record.title, record.sections))
-        count += 1
-    return count
-
-
-def _safe(name: str) -> str:
-    """The path of a document's file, which never leaves the folder and can be one on every system."""
-    path = PurePosixPath(name)
-    wrong = path.is_absolute() or any(part.startswith(".") or UNSAFE.search(part) for part in path.parts)
-    if wrong or any(len(part.encode()) > 200 for part in path.parts):
-        raise DataError(f"the id {name!r} cannot be the path of a file", fix="choose another format")
-    return str(path) if path.suffix == ".md" else f"{path}.md"
-
-
-def export_texts(export: Export) -> None:
-    """A Markdown file for each document."""
-    write_texts(export.folder, export.documents())
-
-
 TEXTS = Format(
     name="texts",
     about="a folder or file of text",
@@ -162,6 +129,5 @@ TEXTS = Format(
     suffixes=SUFFIXES,
     rule=is_text_file,
     read=read_texts,
-    write=export_texts,
     sample={"guide.md": "# Guide\n\nFirst.\n\n## Install\n\nRun it.\n"},
 )

@@ -8,9 +8,7 @@ stop at the next bracket or quote and are never searched for from every place of
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
-from liebig.base.records import Section
 from liebig.formats.outline import Article, Outline
 
 
@@ -178,14 +176,3 @@ def _roles(text: str) -> str:
             kept += (before, match[0])
         at = match.end()
     return "".join((*kept, text[at:]))
-
-
-def markdown_lines(title: str, sections: Iterable[Section]) -> list[str]:
-    """A Markdown file of a title and sections, which parses back to them."""
-    lines = [f"# {title}", ""] if title else []
-    for section in sections:
-        if section.heading:
-            lines += [f"## {section.heading}", ""]
-        for paragraph in section.paragraphs:
-            lines += [*paragraph.split("\n"), ""]
-    return lines

@@ -32,7 +32,7 @@ from liebig.formats.items import (
     field,
 )
 from liebig.formats.ledger import Ledger
-from liebig.formats.output import json_line, tab_line
+from liebig.formats.output import tab_line
 from liebig.formats.preview import Preview, are_ids, are_ranks
 from liebig.formats.rows import rows, tab_fields
 from liebig.formats.trec import by_query, by_rank, qrels_lines
@@ -50,21 +50,6 @@ def read_passages(source: InputSource, options: Options) -> Iterator[Item]:
     """Passages of `pid <tab> text` lines."""
     for where, (name, text) in tab_fields(source, 2, "id, text"):
         yield Item(Passage(as_id(name, where), text), where)
-
-
-def passage_lines(passages: Iterable[Passage]) -> Iterator[str]:
-    """`pid <tab> text`; a title would be lost, so it is refused."""
-    for record in passages:
-        if record.title:
-            raise DataError(
-                f"passage {record.id!r} has a title, which this format cannot store", fix="use msmarco-titled"
-            )
-        yield tab_line(record.id, record.text)
-
-
-def write_passages(export: Export) -> None:
-    """collection.tsv; passages with titles are refused."""
-    export.lines("collection.tsv", passage_lines(export.passages()))
 
 
 def is_titled(preview: Preview) -> bool:
@@ -152,19 +137,6 @@ def read_documents(source: InputSource, options: Options) -> Iterator[Item]:
     for where, (name, url, title, body) in tab_fields(source, 4, "id, url, title, body"):
         sections = (Section("", (body,) if body else ()),)
         yield Item(Document(as_id(name, where), title, sections, {"url": url} if url else {}), where)
-
-
-def document_lines(documents: Iterable[Document]) -> Iterator[str]:
-    """`docid <tab> url <tab> title <tab> body`; headings and paragraphs become one text."""
-    for record in documents:
-        yield tab_line(
-            record.id, record.metadata.get("url", ""), record.title, record.text.replace("\n", " ")
-        )
-
-
-def write_documents(export: Export) -> None:
-    """msmarco-docs.tsv; a document's paragraphs become one text."""
-    export.lines("msmarco-docs.tsv", document_lines(export.documents()))
 
 
 def is_queries(preview: Preview) -> bool:
@@ -318,34 +290,6 @@ def _scored(entries: Iterable[Any], where: Where) -> dict[str, float | None]:
     return scores
 
 
-def hard_negative_lines(groups: Iterable[Group]) -> Iterator[str]:
-    """Mined negatives under one system's name; ids that are whole numbers are written as such."""
-    for group in groups:
-        scored = bool(group.positive_scores or group.negative_scores)
-        positives = _entries(group.positives, group.positive_scores, scored)
-        negatives = _entries(group.negatives, group.negative_scores, scored)
-        yield json_line({"qid": _number(group.query), "pos": positives, "neg": {"liebig": negatives}})
-
-
-def _entries(names: tuple[str, ...], scores: tuple[float, ...], scored: bool) -> list[Any]:
-    if scored and len(scores) == len(names):
-        return [{"pid": _number(name), "ce-score": score} for name, score in zip(names, scores)]
-    return [_number(name) for name in names]
-
-
-def _number(name: str) -> int | str:
-    """The id as a number where it is one and reads back the same."""
-    plain = name.isascii() and name.isdigit() and (name == "0" or name[0] != "0") and len(name) < 16
-    return int(name) if plain else name
-
-
-def write_hard_negatives(export: Export) -> None:
-    """msmarco-hard-negatives.SPLIT.jsonl."""
-    for split in export.group_splits():
-        lines = hard_negative_lines(export.groups(split))
-        export.lines(f"msmarco-hard-negatives.{split}.jsonl", lines)
-
-
 def write_all(export: Export) -> None:
     """The files of `msmarco-titled`, `msmarco-queries`, `msmarco-qrels` and `msmarco-id-triples`."""
     for write in (write_titled, write_queries, write_qrels, write_id_triples):
@@ -359,7 +303,6 @@ PASSAGES = Format(
     yields=("passages",),
     rule=is_passages,
     read=read_passages,
-    write=write_passages,
     sample={"collection.tsv": "0\tThe presence of communication\n1\tThe Manhattan Project\n"},
 )
 TITLED = Format(
@@ -380,7 +323,6 @@ DOCUMENTS = Format(
     yields=("documents",),
     rule=is_documents,
     read=read_documents,
-    write=write_documents,
     sample={"msmarco-docs.tsv": "D1555982\thttps://a.b/\tTitle\tThe body of it.\n"},
 )
 QUERIES = Format(
@@ -422,7 +364,6 @@ HARD_NEGATIVES = Format(
     yields=("groups",),
     rule=is_hard_negatives,
     read=read_hard_negatives,
-    write=write_hard_negatives,
     sample={
         "msmarco-hard-negatives.jsonl": '{"qid": 867436, "pos": [5238393], "neg": {"bm25": [1, 0], "tas-b": [0, 7]}}\n'
     },

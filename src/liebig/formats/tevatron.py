@@ -107,11 +107,6 @@ def _ids(passages: list[Passage]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(passage.id for passage in passages))
 
 
-def first_passage_lines(passages: Iterable[Passage]) -> Iterator[str]:
-    """The corpus of the first generation."""
-    return (json_line(_row(record)) for record in passages)
-
-
 def second_passage_lines(passages: Iterable[Passage]) -> Iterator[str]:
     """The corpus of the second generation: title and text in one, the title also alone so that it can be found."""
     for record in passages:
@@ -122,18 +117,6 @@ def second_passage_lines(passages: Iterable[Passage]) -> Iterator[str]:
         yield json_line(row | ({"title": record.title} if record.title else {}))
 
 
-def first_training_lines(
-    groups: Iterable[Group], query: Callable[[str], Query], passage: Callable[[str], Passage]
-) -> Iterator[str]:
-    """Training data of the first generation, passages written out."""
-    for group in groups:
-        record = query(group.query)
-        row: dict[str, Any] = {"query_id": record.id, "query": record.text}
-        row["positive_passages"] = [_row(passage(name)) for name in group.positives]
-        row["negative_passages"] = [_row(passage(name)) for name in group.negatives]
-        yield json_line(row | ({"answers": record.answers} if record.answers else {}))
-
-
 def second_training_lines(groups: Iterable[Group], query: Callable[[str], Query]) -> Iterator[str]:
     """Training data of the second generation, ids alone."""
     for group in groups:
@@ -142,18 +125,6 @@ def second_training_lines(groups: Iterable[Group], query: Callable[[str], Query]
         row["positive_document_ids"] = group.positives
         row["negative_document_ids"] = group.negatives
         yield json_line(row | ({"answers": record.answers} if record.answers else {}))
-
-
-def _row(passage: Passage) -> dict[str, str]:
-    return {"docid": passage.id, "title": passage.title, "text": passage.text}
-
-
-def write_first(export: Export) -> None:
-    """corpus.jsonl, and SPLIT.jsonl with the passages written out."""
-    export.lines("corpus.jsonl", first_passage_lines(export.passages()))
-    for split in export.group_splits():
-        lines = first_training_lines(export.groups(split), export.query, export.passage)
-        export.lines(f"{split}.jsonl", lines)
 
 
 def write_second(export: Export) -> None:
@@ -199,7 +170,6 @@ FIRST = Format(
     yields=("passages", "queries", "groups"),
     rule=is_first,
     read=read_first,
-    write=write_first,
     sample={
         "train.jsonl": '{"query_id": "1", "query": "who", "positive_passages": [{"docid": "a", "title": "T", "text": '
         '"x"}], "negative_passages": [{"docid": "b", "title": "", "text": "y"}]}\n'

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from liebig.base.errors import DataError
 from liebig.base.records import ScoredPair, Tuple
-from liebig.formats.base import Export, Format
+from liebig.formats.base import Format
 from liebig.formats.inputs import InputSource
 from liebig.formats.items import (
     Item,
@@ -29,7 +28,6 @@ from liebig.formats.items import (
     field,
     split_in,
 )
-from liebig.formats.output import csv_line, json_line, write_parquet
 from liebig.formats.preview import Preview
 from liebig.formats.rows import check_text, container_of, csv_rows, rows, values
 
@@ -126,68 +124,6 @@ def _tuple(texts: list[str], where: Where) -> Tuple:
     return Tuple(texts[0], texts[1], tuple(texts[2:]))
 
 
-def tuple_rows(records: Iterable[Tuple], negatives: int) -> Iterator[dict[str, str]]:
-    """Rows with the columns anchor, positive, negative or negative_1 … negative_n."""
-    names = _negative_names(negatives)
-    for record in records:
-        yield {"anchor": record.anchor, "positive": record.positive, **dict(zip(names, record.negatives))}
-
-
-def _negative_names(count: int) -> list[str]:
-    return ["negative"] if count == 1 else [f"negative_{n}" for n in range(1, count + 1)]
-
-
-def pair_rows(records: Iterable[ScoredPair]) -> Iterator[dict[str, Any]]:
-    """Rows with the columns sentence1, sentence2, score."""
-    for record in records:
-        yield {"sentence1": record.a, "sentence2": record.b, "score": record.score}
-
-
-def csv_lines(table: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """CSV with a header; every row must have the first one's columns."""
-    names: list[str] = []
-    for row in table:
-        if not names:
-            names = list(row)
-            yield csv_line(names)
-        if list(row) != names:
-            raise DataError(f"one tuple has {len(row)} texts and another {len(names)}", fix="write jsonl")
-        yield csv_line(str(value) for value in row.values())
-
-
-def write_tuples(export: Export) -> None:
-    """SPLIT.jsonl, .csv or .parquet with the columns anchor, positive, negative_1 …, and scored pairs."""
-    for split in export.tuple_splits():
-        write_tuple_table(export, split)
-    write_pair_tables(export)
-
-
-def write_tuple_table(export: Export, split: str) -> None:
-    """The tuples of a split; all rows have the columns of the longest."""
-    width = max((len(record.negatives) for record in export.tuples(split)), default=0)
-    columns = dict.fromkeys(["anchor", "positive", *_negative_names(width)], "large_string")
-    _write_table(export, f"tuples.{split}", tuple_rows(export.tuples(split), width), columns)
-
-
-def write_pair_tables(export: Export) -> None:
-    """The scored pairs of every split."""
-    columns = {"sentence1": "large_string", "sentence2": "large_string", "score": "float64"}
-    for split in export.splits_of("pairs"):
-        _write_table(export, f"pairs.{split}", pair_rows(export.collection.pairs(split)), columns)
-
-
-def _write_table(
-    export: Export, name: str, table: Iterator[Mapping[str, Any]], columns: Mapping[str, str]
-) -> None:
-    """Rows in the chosen container."""
-    if export.container == "parquet":
-        write_parquet(export.folder / f"{name}.parquet", table, columns)
-    elif export.container == "csv":
-        export.lines(f"{name}.csv", csv_lines(table))
-    else:
-        export.lines(f"{name}.jsonl", map(json_line, table))
-
-
 def is_sts(preview: Preview) -> bool:
     """CSV without a header: two sentences and a number from 0 to 5; any two texts in a file named after a split."""
     if preview.container != "csv" or not preview.lines:
@@ -209,17 +145,6 @@ def read_sts(source: InputSource, options: Options) -> Iterator[Item]:
         yield Item(ScoredPair(row[0], row[1], as_score(row[2], where)), where, split)
 
 
-def sts_lines(pairs: Iterable[ScoredPair]) -> Iterator[str]:
-    """`sentence,sentence,score`."""
-    return (csv_line((pair.a, pair.b, repr(pair.score))) for pair in pairs)
-
-
-def write_sts(export: Export) -> None:
-    """SPLIT.csv with sentence, sentence, score."""
-    for split in export.splits_of("pairs"):
-        export.lines(f"{split}.csv", sts_lines(export.collection.pairs(split)))
-
-
 TUPLES = Format(
     name="tuples",
     about="pairs, triplets, n-tuples or scored pairs",
@@ -229,7 +154,6 @@ TUPLES = Format(
     yields=("tuples", "pairs"),
     rule=is_tuples,
     read=read_tuples,
-    write=write_tuples,
     sample={"train.jsonl": '{"anchor": "a", "positive": "b", "negative_1": "c", "negative_2": "d"}\n'},
 )
 STS = Format(
@@ -239,6 +163,5 @@ STS = Format(
     yields=("pairs",),
     rule=is_sts,
     read=read_sts,
-    write=write_sts,
     sample={"train.csv": 'A plane is taking off.,"An air plane, taking off.",5.0\nA man,A "man",3.8\n'},
 )

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from liebig.base.config import Config, InputPath, ModelPath
+from liebig.base.config import Config, InputPath
 from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
 from liebig.base.records import Hit, Passage, Query
@@ -43,12 +43,6 @@ class ConvertConfig(Config):
     collapse: bool = Field(False, description="Replace every run of white space in a text by one space.")
     compress: Literal["none", "gz", "xz", "zst"] = Field(
         "none", description="Compress the files that are text."
-    )
-    container: Literal["jsonl", "csv", "parquet"] = Field(
-        "jsonl", description="File type of tuples and pairs."
-    )
-    tokenizer: ModelPath | None = Field(
-        None, description="Write pre-training lines as token ids of this tokenizer."
     )
     collection: InputPath | None = Field(
         None, description="Collection with the texts of a run's queries and passages."
@@ -87,8 +81,6 @@ def _export(config: ConvertConfig, folder: Path, packed: str) -> Export:
         splits=collection.splits if config.split is None else (config.split,),
         packed=packed,
         collapse=config.collapse,
-        container=config.container,
-        tokenizer=config.tokenizer,
     )
 
 
