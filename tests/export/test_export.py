@@ -1,29 +1,18 @@
 """Exports read back: the same passages, the same vectors, in every form."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
 
-from liebig.base import workspace
 from liebig.base.errors import DataError, ModelError, RecipeError
 from liebig.commands.export import export
-from liebig.export import ExportRow, Target
-from liebig.export.databases import copy_line
-from liebig.export.models import card, difference
+from liebig.export import Target
+from liebig.export.models import difference
 from liebig.model.encoder import Encoder
 from liebig.search.retriever import Retriever
 
 TEXTS = ["what limits growth", "Watt's condenser", "größer als die Sonne"]
-
-
-def unescaped(value):
-    """What PostgreSQL reads from COPY's text format."""
-    out, chars = [], iter(value)
-    for char in chars:
-        out.append({"t": "\t", "n": "\n", "r": "\r", "\\": "\\"}[next(chars)] if char == "\\" else char)
-    return "".join(out)
 
 
 def rows_of(built):
@@ -39,25 +28,6 @@ def test_rows_are_the_passages_with_the_vectors_of_the_index(built):
     np.testing.assert_allclose(barley.vector, expected, atol=5e-3 * np.abs(expected).max())
 
 
-def test_pgvector_rows_read_back(built, tmp_path):
-    export(built, "pgvector", tmp_path / "pg", name="docs")
-    expected = rows_of(built)
-    for line in (tmp_path / "pg" / "rows.copy").read_text(encoding="utf-8").split("\n")[:-1]:
-        id, passage, title, body, doc, metadata, vector = map(unescaped, line.split("\t"))
-        row = expected.pop(id)
-        assert (passage, title, body, doc) == (row.passage, row.title, row.text, row.doc)
-        assert json.loads(metadata) == row.metadata
-        np.testing.assert_allclose(json.loads(vector), row.vector, rtol=1e-6)
-    assert expected == {}
-    assert "CREATE TABLE docs" in (tmp_path / "pg" / "schema.sql").read_text()
-    assert f"vector({Target.of(built).vectors.width})" in (tmp_path / "pg" / "schema.sql").read_text()
-
-
-def test_pgvector_leaves_out_the_character_that_postgresql_refuses():
-    row = ExportRow("a", "a", "t\0t", "x\0", "d", {"k": "v\0"}, np.zeros(1, np.float32))
-    assert copy_line(row) == 'a\ta\ttt\tx\td\t{"k": "v"}\t[0]'
-
-
 def test_a_graph_that_differs_from_torch_is_not_exported(small_model, tmp_path, monkeypatch):
     monkeypatch.setattr("liebig.export.models.export", lambda encoder, path, int8: encoder.save(path))
     monkeypatch.setattr("liebig.export.models.difference", lambda *given: 2e-4)
@@ -71,7 +41,7 @@ def test_parquet_is_read_by_pandas_and_duckdb(built, tmp_path, monkeypatch):
     import pandas
     from pyarrow import parquet
 
-    monkeypatch.setattr("liebig.export.databases.ROW_GROUP", 2)
+    monkeypatch.setattr("liebig.export.parquet.ROW_GROUP", 2)
     said = export(built, "parquet", tmp_path / "out", name="articles")
     file = tmp_path / "out" / "articles.parquet"
     assert said.startswith("3 rows in articles.parquet")
@@ -111,83 +81,25 @@ def test_onnx_equals_torch(built, tmp_path):
     assert difference(Encoder.load(Target.of(built).model), tmp_path / "onnx") < 1e-4
 
 
-def test_the_card_says_data_recipe_results_use_and_limits(built, tmp_path):
-    export(built, "sentence-transformers", tmp_path / "st")
-    card = (tmp_path / "st" / "README.md").read_text(encoding="utf-8")
-    for heading in ("Data", "Recipe", "Results", "Intended use", "Limits"):
-        assert f"## {heading}\n" in card
-    assert "3 documents" in card
-    assert "has not been trained on" in card
-    assert str(tmp_path) not in card
-
-
-def test_the_card_names_the_judged_questions_that_trained_the_encoder(built, tmp_path):
-    shutil.copytree(built, tmp_path / "out")
-    target = Target.of(tmp_path / "out")
-    weights = (target.model / "model.safetensors").read_bytes()
-    with workspace.stage(target.folder / "work" / "learnt", kind="finetune", recipe={}, inputs={}) as stage:
-        (stage.path / "model").mkdir()
-        (stage.path / "model" / "model.safetensors").write_bytes(weights)
-    export(tmp_path / "out", "sentence-transformers", tmp_path / "st")
-    card = (tmp_path / "st" / "README.md").read_text(encoding="utf-8")
-    assert "trained on judged questions about it" in card
-    assert "questions with this one" in card
-    assert "no questions" not in card
-
-
-@pytest.mark.parametrize(
-    ("kept", "said"), [(True, "was trained on it"), (False, "has not been trained on it")]
-)
-def test_the_card_speaks_of_training_only_where_the_trained_encoder_was_kept(built, tmp_path, kept, said):
-    shutil.copytree(built, tmp_path / "out")
-    target = Target.of(tmp_path / "out")
-    weights = (target.model / "model.safetensors").read_bytes()
-    recipe = {"loop": {"minutes": 6}}
-    with workspace.stage(
-        target.folder / "work" / "trained", kind="pretrain", recipe=recipe, inputs={}
-    ) as stage:
-        (stage.path / "model").mkdir()
-        (stage.path / "model" / "model.safetensors").write_bytes(weights if kept else b"others")
-    text = card(target, Encoder.load(target.model))
-    assert said in text
-    assert ('"minutes": 6' in text) == kept
-
-
-def test_the_card_says_where_training_went_half_the_way(built, tmp_path):
-    shutil.copytree(built, tmp_path / "out")
-    target = Target.of(tmp_path / "out")
-    kept = {"trained": b"others", "mean": (target.model / "model.safetensors").read_bytes()}
-    for name, weights in kept.items():
-        with workspace.stage(
-            target.folder / "work" / name, kind=name, recipe={"loop": {"minutes": 6}}, inputs={}
-        ) as stage:
-            (stage.path / "model").mkdir()
-            (stage.path / "model" / "model.safetensors").write_bytes(weights)
-    text = card(target, Encoder.load(target.model))
-    assert "was trained on it" in text
-    assert '"minutes": 6' in text
-    assert "the mean of before and after" in text
-
-
 def test_a_model_alone_has_no_rows(built, tmp_path):
     model = Target.of(built).model
     export(model, "sentence-transformers", tmp_path / "st")
     assert (tmp_path / "st" / "model.safetensors").is_file()
     with pytest.raises(DataError, match="a model alone"):
-        export(model, "pgvector", tmp_path / "pg")
-    assert not (tmp_path / "pg").exists()
+        export(model, "parquet", tmp_path / "rows")
+    assert not (tmp_path / "rows").exists()
 
 
 def test_an_option_that_an_export_does_not_take_is_refused(built, tmp_path):
     with pytest.raises(RecipeError, match="int8 is for onnx"):
-        export(built, "pgvector", tmp_path / "x", int8=True)
+        export(built, "parquet", tmp_path / "x", int8=True)
     assert not (tmp_path / "x").exists()
 
 
 def test_wrong_names_are_refused(built, tmp_path):
-    with pytest.raises(RecipeError, match="no export to 'pgvectr'"):
-        export(built, "pgvectr", tmp_path / "x")
+    with pytest.raises(RecipeError, match="no export to 'parquett'"):
+        export(built, "parquett", tmp_path / "x")
     with pytest.raises(RecipeError, match="not a valid name for a table"):
-        export(built, "pgvector", tmp_path / "x", name="docs; drop table docs")
+        export(built, "parquet", tmp_path / "x", name="docs; drop table docs")
     with pytest.raises(DataError, match="neither"):
         export(tmp_path, "onnx", tmp_path / "x")

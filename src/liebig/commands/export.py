@@ -14,7 +14,7 @@ from liebig.base.errors import RecipeError
 from liebig.base.progress import say
 from liebig.export import Target
 
-Kind = Literal["sentence-transformers", "onnx", "pgvector", "parquet"]
+Kind = Literal["sentence-transformers", "onnx", "parquet"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MODELS = ("sentence-transformers", "onnx")
 NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -32,9 +32,7 @@ def export(
     if kind not in KINDS:
         raise RecipeError(f"there is no export to {kind!r}", fix=nearest(kind, KINDS))
     if not NAME.fullmatch(name):
-        raise RecipeError(
-            f"{name!r} is not a valid name for a table, index or collection", fix="use a-z, 0-9 and _"
-        )
+        raise RecipeError(f"{name!r} is not a valid name for a table", fix="use a-z, 0-9 and _")
     if int8 and kind != "onnx":
         raise RecipeError(f"--int8 is for onnx, not for {kind}", fix="leave --int8 out")
     target = Target.of(source)
@@ -55,10 +53,9 @@ def _write(target: Target, kind: str, path: Path, name: str, int8: bool) -> str:
         from liebig.export.models import to_onnx
 
         return to_onnx(target, path, int8=int8)
-    from liebig.export import databases
+    from liebig.export.parquet import to_parquet
 
-    write = databases.to_pgvector if kind == "pgvector" else databases.to_parquet
-    return write(target, path, name)
+    return to_parquet(target, path, name)
 
 
 def command(
@@ -70,14 +67,14 @@ def command(
             help="The folder to write [default: for onnx the retriever's own, where search without torch finds it]."
         ),
     ] = None,
-    name: Annotated[str, typer.Option(help="Name of the table or file.")] = "passages",
+    name: Annotated[str, typer.Option(help="Name of the file.")] = "passages",
     int8: Annotated[bool, typer.Option(help="Quantise the weights of an ONNX graph to int8.")] = False,
 ) -> None:
-    """Write a retriever for other software: its model with a card, or its passages with their vectors.
+    """Write a retriever for other software: its model, or its passages with their vectors.
 
     Example:
 
-        liebig export runs/articles --to pgvector --out runs/pgvector
+        liebig export runs/articles --to parquet --out runs/parquet
     """
     if out is None and to != "onnx":
         raise RecipeError("there is no folder to write", fix="add --out DIR")

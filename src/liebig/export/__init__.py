@@ -1,6 +1,6 @@
 """Exports for other software; here what is exported: a retriever's folder, or a model's alone, and its rows.
 
-`models` writes models with their cards and ONNX graphs, `databases` passages with their vectors.
+`models` writes models and ONNX graphs, `parquet` passages with their vectors.
 """
 
 from __future__ import annotations
