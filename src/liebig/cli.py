@@ -318,7 +318,6 @@ def _options(
 
 
 def main() -> None:
-    """The console script."""
     machine.fix_threads(os.environ.get("OMP_NUM_THREADS"))
     machine.wait_passively()
     sys.exit(make_app()())

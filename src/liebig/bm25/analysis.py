@@ -99,7 +99,6 @@ def known_language(name: str) -> str:
 
 @cache
 def languages() -> frozenset[str]:
-    """The names of all languages."""
     import Stemmer
 
     return frozenset((*Stemmer.algorithms(), *UNSTEMMED))
@@ -160,7 +159,6 @@ class Analyzer:
         return self
 
     def is_stop(self, word: str) -> bool:
-        """Whether a word is a stop word."""
         return word in self._stop
 
     def term(self, word: str) -> str:
@@ -220,7 +218,6 @@ class MixedAnalyzer(Analyzer):
         return self._each.get(name) or self._of_name(name)
 
     def is_stop(self, word: str) -> bool:
-        """Whether a word is a stop word in one of the languages."""
         return any(one.is_stop(word) for one in self._each.values())
 
     @property

@@ -121,7 +121,6 @@ class Segment:
 
     @cached_property
     def live(self) -> NDArray[np.bool_]:
-        """Which passages are not deleted."""
         live = np.ones(len(self), bool)
         live[self.deleted] = False
         return live
@@ -184,7 +183,6 @@ class SegmentWriter:
         return len(self._tokens)
 
     def add(self, passage: Passage) -> None:
-        """Add a passage."""
         self._ids.append(passage.id)
         vocabulary = self._vocabularies.get(passage.language)
         if vocabulary is None:

@@ -122,7 +122,6 @@ class SegmentCache:
         return scores
 
     def terms(self, places: Longs) -> SegmentTerms:
-        """The terms at these places of the table."""
         numbers, cached = (np.frombuffer(row, np.int64)[places] for row in (self.numbers, self.cached))
         return SegmentTerms(numbers, cached, self._scores)
 
@@ -208,14 +207,12 @@ class BM25Settings:
 
     @property
     def analyzer(self) -> Analyzer:
-        """The analyzer of passages and queries."""
         if self.language == AUTO:
             return MixedAnalyzer(AUTO, self.stop_words, self.fold, languages=self.languages)
         return Analyzer(self.language, self.stop_words, self.fold)
 
     @property
     def weights(self) -> Doubles:
-        """The weights of title and body."""
         return np.array([self.title_weight, self.body_weight])
 
 

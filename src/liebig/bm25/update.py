@@ -77,7 +77,6 @@ def _note_languages(passages: Iterable[Passage], languages: set[str]) -> Iterato
 
 
 def settings_of(base: Path) -> BM25Settings:
-    """The settings of an existing index."""
     return BM25.open(base, hashes=False).settings
 
 
@@ -133,7 +132,6 @@ def _write_deleted(path: Path, name: str, gone: set[int]) -> None:
 
 
 def _merge(path: Path, names: Sequence[str]) -> list[str]:
-    """Replace all segments by one."""
     name = f"{1 + max(map(int, names)):05d}"
     merge_segments(list(open_segments(path, names)), path / "segments" / name)
     for old in names:

@@ -112,7 +112,6 @@ RERANKER = Stage("reranker", RerankerConfig, copy_reranker, part_of="build")
 
 
 def phases(config: BuildConfig) -> dict[str, str]:
-    """What a build does, in the order in which it does it."""
     given = f"for {config.limit:g} min"
     learning = "Train the encoder on the documents" if config.teacher is None else "Learn from the teacher"
     lines = {
@@ -468,7 +467,6 @@ def _bm25_config(collection: Path, config: BuildConfig) -> BM25Config:
 
 
 def _copy_reranker(builder: Builder, config: BuildConfig) -> Path | None:
-    """The folder of the reranker, if one is named."""
     if config.reranker is None:
         return None
     builder.whole.begin("reranker")

@@ -138,7 +138,6 @@ def _judge(
     encoders: Mapping[str, Path],
     sentences: Mapping[str, Path],
 ) -> SystemJudge:
-    """The questions of a folder, answered by BM25, the encoders and their sentences."""
     judge = SystemJudge(
         enough(read_questions(questions)),
         display_only=frozenset(config.display_only),
@@ -161,7 +160,6 @@ class EncodedOnce:
         self._vectors: dict[tuple[Any, ...], Once] = {}
 
     def system(self, path: Path, model: Path | None = None) -> System:
-        """The system of a folder of vectors."""
         index = open_index(path)
         return of_texts(index, self._questions(index, model))
 
@@ -288,7 +286,6 @@ LONE = {"bm25": "words alone (BM25)", "dense": "meaning alone (vectors)"}
 
 
 def headline(decision: Decision) -> str:
-    """The result in one sentence."""
     choice, belief = decision.choice, decision.belief
     best = decision.choices.index(choice)
     served = {
@@ -425,7 +422,6 @@ def _expects(decision: Decision, a: int, b: int) -> str:
 
 
 def formatted(difference: Difference) -> str:
-    """A difference with its interval."""
     return f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
 
 

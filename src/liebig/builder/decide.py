@@ -218,7 +218,6 @@ class Belief:
         return float(self.mean[a] - self.mean[b]), math.sqrt(max(float(variance), 1e-12))
 
     def probability(self, a: int, b: int) -> float:
-        """That a is better than b."""
         mean, deviation = self.difference(a, b)
         return 0.5 * math.erfc(-mean / deviation / math.sqrt(2))
 

@@ -103,7 +103,6 @@ class SystemChoice:
 
     @property
     def name(self) -> str:
-        """For people."""
         label = LABELS.get(self.encoder, self.encoder) + (" and its sentences" if self.sentences else "")
         match self.system:
             case "bm25":
@@ -164,7 +163,6 @@ class SystemJudge:
 
     @property
     def encoders(self) -> list[str]:
-        """The names of the encoders."""
         return [name for name in self.hits if name != "bm25"]
 
     @cached_property
@@ -172,7 +170,6 @@ class SystemJudge:
         return [Query(str(i), question.text) for i, question in enumerate(self.questions)]
 
     def _recorded(self, name: str, lists: Sequence[Hits]) -> Recorded:
-        """A system with the hits it found before."""
         return Recorded(name, {query.id: hits for query, hits in zip(self._queries, lists)})
 
     def _anew(self, name: str) -> list[Query]:
@@ -231,13 +228,11 @@ class SystemJudge:
         return answers
 
     def values(self, choice: SystemChoice) -> Values:
-        """The measure of every question."""
         if choice not in self._values:
             self._values[choice] = self.measure(self.answers(choice))
         return self._values[choice]
 
     def answers(self, choice: SystemChoice) -> list[Hits]:
-        """What a system finds."""
         match choice.system:
             case "bm25":
                 return self.hits["bm25"]
@@ -268,11 +263,9 @@ class SystemJudge:
         return evaluate([run_of(ranked)], self._judgements, [MEASURE]).of(MEASURE)
 
     def by_kind(self, values: Values) -> dict[str, Values]:
-        """Values of the questions, kind by kind."""
         return _by_kind(self.questions, values)
 
     def mean(self, values: Values) -> float:
-        """The mean of the kinds' means."""
         return float(np.mean([of_kind.mean() for of_kind in self.by_kind(values).values()]))
 
     def interval(self, values: Values) -> Interval:
@@ -415,7 +408,6 @@ def unit_of(questions: Sequence[Question], lists: Sequence[Hits]) -> float:
 
 
 def _by_kind(questions: Sequence[Question], values: Values) -> dict[str, Values]:
-    """Values of questions, kind by kind."""
     by_kind: dict[str, list[float]] = {}
     for question, value in zip(questions, values):
         by_kind.setdefault(question.kind, []).append(value)

@@ -144,7 +144,6 @@ def _drawn(texts: Iterable[str], most: int, seed: int) -> dict[str, None]:
 
 
 def _generated(collection: Collection, passages: set[str]) -> Iterator[str]:
-    """Queries that were generated for some of the passages."""
     if GENERATED not in collection.splits:
         return
     judged = (j for j in collection.judgements(GENERATED) if j.relevance > 0)

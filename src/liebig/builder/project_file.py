@@ -71,7 +71,6 @@ def _is_path(folder: Path, value: str) -> bool:
 
 
 def _below(folder: Path, value: Any, name: str, exists: bool = True) -> str:
-    """A path of the file, below its folder."""
     if not isinstance(value, str):
         raise RecipeError(
             f"{name} = {value!r} is not a path", file=folder / NAME, fix='write it as text: "notes"'

@@ -70,7 +70,6 @@ class PushedVectors:
         self.pieces = bool(self.about.get("pieces"))
 
     def of(self, passage: str) -> Iterator[tuple[str, NDArray[np.float32]]]:
-        """Ids and vectors."""
         if not self.pieces:
             number = self._index.find(passage)
             if number is None:
@@ -124,7 +123,6 @@ class PushedRetriever:
         return plain[0] == plain[1] and known.settings == self.bm25.settings and known.average == self.average
 
     def tables(self, name: str) -> dict[str, TableShape]:
-        """The tables by what they are for: passages have their one vector with them."""
         dense = self.vectors.get("dense")
         width = None if dense is None or dense.pieces else dense.width
         made = {"passages": TableShape(name, width, terms=True, texts=True)}
@@ -263,7 +261,6 @@ def _push(source: Path, out: Path, config: EngineConfig, before: RetrieverDescri
 
 
 def pushed_source(out: Path, now: RetrieverDescription) -> Path:
-    """The retriever that was pushed."""
     source = out / str(now.more.get(SOURCE))
     if not description.is_retriever(source):
         raise WorkspaceError(
@@ -273,7 +270,6 @@ def pushed_source(out: Path, now: RetrieverDescription) -> Path:
 
 
 def push_again(out: Path, now: RetrieverDescription) -> str:
-    """Send what changed in the retriever that was pushed."""
     known = EngineFile.read(out / str(now.engine))
     config = EngineConfig(to=known.kind, uri=known.uri, name=str(now.more["name"]))
     return push(pushed_source(out, now), out, config, named=False)

@@ -252,7 +252,6 @@ def _titles(collection: Collection, in_sample: InSample) -> Iterator[Question]:
 
 
 def _sentences(passages: Iterable[Passage], seed: int) -> Iterator[Question]:
-    """One sentence of every passage that has another one besides."""
     for passage in passages:
         places = spans(passage.text)
         fit = [(a, b) for a, b in places if WORDS[0] <= len(_pieces(passage.text[a:b])) <= WORDS[1]]
@@ -361,7 +360,6 @@ def folds(questions: Sequence[Question], count: int) -> list[int]:
 
 
 def kinds(questions: Iterable[Question]) -> dict[str, int]:
-    """How many of each kind."""
     return dict(Counter(question.kind for question in questions))
 
 

@@ -59,7 +59,6 @@ class Builder:
         return self.before.generation if self.before is not None else 0
 
     def work(self, name: str, stage: Stage[C], config: C) -> Path:
-        """Run a stage into the work folder."""
         planned = Planned(name, stage, config, self.out / WORK / name)
         return self._run(planned, planned.up_to_date)
 
@@ -120,14 +119,12 @@ def _encode(builder: Builder, name: str, config: EncodeConfig) -> Path:
 def passage_encoding(
     source: Path, model: Path, long: Long, prompt: str | None = None, sentences: bool = False
 ) -> EncodeConfig:
-    """How builds and updates encode passages."""
     return EncodeConfig(
         source=source, model=model, long=long, most_pieces=PIECES, prompt=prompt, sentences=sentences
     )
 
 
 def sentence_encoding(source: Path, model: Path) -> EncodeConfig:
-    """How builds and updates encode sentences."""
     return EncodeConfig(source=source, model=model, what="sentences")
 
 

@@ -72,7 +72,6 @@ def signs_of(collection: Path, model: Path) -> CorpusSigns:
 
 
 def signs_of_texts(drawn: Sequence[Passage], tokenizer: Tokenizer) -> CorpusSigns:
-    """The signs of some passages."""
     texts = [passage.text for passage in drawn]
     ids = tokenizer.encode_packed(texts).values
     unread = int(tokenizer.special[ids].sum())

@@ -75,7 +75,6 @@ class EncoderTraits:
 
     @property
     def trainable_pooling(self) -> Pooling:
-        """The pooling, of an encoder that can be trained."""
         return "mean" if self.pooling == "mean" else "cls"
 
     @property
@@ -86,7 +85,6 @@ class EncoderTraits:
 
     @classmethod
     def of(cls, model: Path) -> EncoderTraits:
-        """Read them from a model's folder."""
         encoder = Encoder.load(model)
         return cls(encoder.pooling, encoder.max_length, torch.cuda.is_available())
 

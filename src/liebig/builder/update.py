@@ -76,7 +76,6 @@ class Fingerprints:
         return cls(rows[order, 0], rows[order, 1])
 
     def __sub__(self, other: Fingerprints) -> int:
-        """How many ids the other does not have."""
         return int((~np.isin(self.ids, other.ids)).sum())
 
     def changed(self, other: Fingerprints) -> int:
@@ -85,7 +84,6 @@ class Fingerprints:
         return int((self.contents[mine] != other.contents[theirs]).sum())
 
     def find(self, id: str) -> int | None:
-        """The hash of the content that an id has."""
         key = np.uint64(hash64(id))
         place = int(np.searchsorted(self.ids, key))
         there = place < len(self.ids) and self.ids[place] == key
@@ -196,7 +194,6 @@ def _document(document: Document) -> tuple[int, int]:
 
 
 def _vector_ids(index: Index | None, id: str) -> list[str]:
-    """The ids of the vectors of a passage."""
     if index is None:
         return []
     if not index.about.get("pieces"):

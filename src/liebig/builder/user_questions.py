@@ -89,7 +89,6 @@ def read_file(path: Path) -> tuple[list[UserQuestion], list[str]]:
 
 
 def _model_judgements(path: Path) -> Counter[str]:
-    """How many judgements are by each language model."""
     if path.suffix != ".jsonl":
         return Counter()
     lines = (line for line in path.read_bytes().splitlines() if f'"{JUDGE}"'.encode() in line)
@@ -146,7 +145,6 @@ def _read(path: Path) -> Iterator[QuestionEntry]:
 
 
 def _lines(source: InputSource) -> Iterator[QuestionEntry]:
-    """A question per line."""
     for number, line in text_lines(source):
         where = Where(source.label, number)
         if source.suffix in (".jsonl", ".json") and line.strip():

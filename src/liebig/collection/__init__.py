@@ -73,7 +73,6 @@ class Collection:
 
     @cached_property
     def splits(self) -> tuple[str, ...]:
-        """The names of all splits."""
         return tuple(sorted({split for kind in SPLIT_KINDS for split in self.splits_of(kind)}))
 
     @property
@@ -102,11 +101,9 @@ class Collection:
                 self._lookup(kind).open()
 
     def documents(self) -> Iterator[Document]:
-        """Every document."""
         return self._all("documents", documents.document)
 
     def passages(self) -> Iterator[Passage]:
-        """Every passage."""
         return self._all("passages", beir.passage)
 
     def line_hashes(self, kind: Literal["documents", "passages"]) -> Hashes:
@@ -120,7 +117,6 @@ class Collection:
                 yield from file
 
     def document_of(self, line: bytes) -> Document:
-        """The document of a line."""
         where = Where(str(self._file("documents")))
         return documents.document(
             as_row(json_input.parse(line.decode("utf-8", "replace"), where), where), where
@@ -144,7 +140,6 @@ class Collection:
             yield parse(as_row(json_input.parse(line.decode("utf-8", "replace"), where), where), where)
 
     def queries(self, split: str | None = None) -> Iterator[Query]:
-        """Every query, or those of a split."""
         queries = self._all("queries", beir.question)
         if split is None:
             return queries
@@ -165,7 +160,6 @@ class Collection:
         return (judgement for _, judgement in self.placed_judgements(split))
 
     def placed_judgements(self, split: str) -> Iterator[tuple[Where, Judgement]]:
-        """The same, each with its line."""
         path = self._split_file("judgements", split)
         for where, (query, passage, grade) in (
             tab_fields(DiskSource(path), 3, "query, passage, grade") if path else ()
@@ -177,7 +171,6 @@ class Collection:
         return self._split("groups", split, _group)
 
     def placed_groups(self, split: str) -> Iterator[tuple[Where, Group]]:
-        """The same, each with its line."""
         return self._split("groups", split, lambda row, where: (where, _group(row, where)))
 
     def pairs(self, split: str) -> Iterator[ScoredPair]:
@@ -189,11 +182,9 @@ class Collection:
         return self._split("tuples", split, _tuple)
 
     def document(self, name: str) -> Document:
-        """The document with this id."""
         return self._one("documents", name, documents.document)
 
     def passage(self, name: str) -> Passage:
-        """The passage with this id."""
         return self._one("passages", name, beir.passage)
 
     def passage_at(self, place: int) -> Passage:
@@ -202,7 +193,6 @@ class Collection:
         return beir.passage(lookup.at(place), lookup.where)
 
     def query(self, name: str) -> Query:
-        """The query with this id."""
         return self._one("queries", name, beir.question)
 
     def some_passages(self, names: Iterable[str]) -> Iterator[Passage]:
@@ -263,7 +253,6 @@ class Lookup:
         return len(self._index)
 
     def open(self) -> None:
-        """Map the file."""
         _ = self._bytes
 
     @cached_property
@@ -274,7 +263,6 @@ class Lookup:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def find(self, name: str) -> Row | None:
-        """The row with this id."""
         rows = map(self._row, self._index.candidates(name))
         return next((row for row in rows if row.get("id") == name), None)
 
@@ -351,7 +339,6 @@ def _tuple(row: Row, where: Where) -> Tuple:
 
 
 def group_row(record: Group) -> dict[str, Any]:
-    """The row of a group."""
     row: dict[str, Any] = {
         "query": record.query,
         "positives": record.positives,

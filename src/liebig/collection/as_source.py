@@ -21,7 +21,6 @@ def is_collection(preview: Preview) -> bool:
 
 
 def read_collection(source: InputSource, options: Options) -> Iterator[Item]:
-    """Everything in a collection."""
     if not isinstance(source, DiskSource):
         raise DataError("a collection must be a folder on disk", file=source.label, fix="unpack it")
     collection, where = Collection(source.path), Where(source.label)

@@ -88,7 +88,6 @@ class Census:
         del self._queries[mark.queries :], self._words[mark.queries :]
 
     def see(self, item: Item) -> None:
-        """One more record."""
         record = item.record
         if isinstance(record, Document):
             self._see_document(record)

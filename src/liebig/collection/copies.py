@@ -87,7 +87,6 @@ def group(table: NDArray[np.uint32], sizes: NDArray[np.uint32]) -> NDArray[np.in
 
 @njit(nogil=True, cache=True)
 def _mix(x: Any) -> Any:
-    """splitmix64's finaliser."""
     x = (x ^ (x >> np.uint64(30))) * MIX1
     x = (x ^ (x >> np.uint64(27))) * MIX2
     return x ^ (x >> np.uint64(31))

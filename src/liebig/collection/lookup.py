@@ -29,12 +29,10 @@ def hash64(text: str) -> int:
 
 
 def hash_line(line: bytes) -> int:
-    """The same of bytes."""
     return int.from_bytes(blake2b(line, digest_size=8).digest(), "little")
 
 
 def hash_all(texts: Iterable[str]) -> Hashes:
-    """The hashes of many texts."""
     return np.fromiter(map(hash64, texts), dtype=np.uint64)
 
 
@@ -53,7 +51,6 @@ class StringsWriter:
         self._end = self._flushed = 0
 
     def append(self, text: str) -> None:
-        """One more string."""
         piece = text.encode("utf-8", "surrogatepass")
         self._end += len(piece)
         self._pieces.append(piece)
@@ -69,7 +66,6 @@ class StringsWriter:
         self._ends.clear()
 
     def close(self) -> None:
-        """Write what is left."""
         self._flush()
         self._bytes.close()
         self._offsets.close()
@@ -84,7 +80,6 @@ def write_strings(folder: Path, name: str, strings: Iterable[str]) -> None:
 
 
 def read_strings(folder: Path, name: str) -> Strings:
-    """The strings, mapped."""
     utf8 = npy.load(folder / f"{name}.npy", [np.uint8], (None,))
     offsets = npy.load_offsets(folder / f"{name}_offsets.npy", end=len(utf8))
     return Strings(Ragged(utf8, offsets), folder / f"{name}.npy")
@@ -138,7 +133,6 @@ class Ids:
 
     @classmethod
     def open(cls, folder: Path, name: str = "ids") -> Ids:
-        """The ids of a folder, mapped."""
         strings = read_strings(folder, name)
         hashes = load_hashes(folder / f"{name}_hashes.npy", len(strings))
         order = npy.load_numbers(folder / f"{name}_order.npy", len(strings), rows=len(strings))
@@ -154,7 +148,6 @@ def index_ids(folder: Path, name: str = "ids") -> Ids:
 
 
 def memory_ids(ids: Sequence[str]) -> Ids:
-    """Ids that are not on disk (yet)."""
     return _findable(Strings.pack(ids))
 
 
@@ -166,7 +159,6 @@ def _findable(strings: Strings) -> Ids:
 
 
 def write_ids(folder: Path, ids: Iterable[str], name: str = "ids") -> Ids:
-    """Write ids and make them findable."""
     write_strings(folder, name, ids)
     return index_ids(folder, name)
 

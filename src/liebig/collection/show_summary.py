@@ -21,7 +21,6 @@ MANY = 6
 
 
 def show(summary: Mapping[str, Any], console: Console) -> None:
-    """Print a summary."""
     _sources(summary["sources"], console)
     for name, columns in list(summary.get("tables", {}).items())[:MANY]:
         console.print(f"[bold]{escape(name)}[/bold]: {escape(columns)}")

@@ -65,7 +65,6 @@ def lengths(kind: KindCensus) -> dict[str, Any]:
 
 
 def warning(check: str, count: int, sentence: str, examples: Iterable[str] = ()) -> dict[str, Any]:
-    """One thing to look at."""
     return {
         "check": check,
         "count": count,
@@ -137,7 +136,6 @@ def shared_ids(collection: Collection, writer: CollectionWriter, census: Census)
 
 
 def dangling_judgements(collection: Collection, writer: CollectionWriter, census: Census) -> Warnings:
-    """Judgements of passages or queries that are not there."""
     for split in collection.splits_of("judgements"):
         yield from _dangling(writer, "judgements", split, partial(_judged, collection, split))
 
@@ -173,7 +171,6 @@ def _dangling(
 
 
 def _unknown(names: Iterator[str], known: Hashes) -> tuple[int, list[str]]:
-    """How many names are not known, and the first of them."""
     count, examples = 0, list[str]()
     while chunk := list(islice(names, CHUNK)):
         missing = _absent(hash_all(chunk), known)
@@ -214,7 +211,6 @@ def leaks(collection: Collection, writer: CollectionWriter, census: Census) -> W
 
 
 def _texts(collection: Collection, words: NDArray[np.uint64]) -> Iterator[str]:
-    """Queries with these words."""
     hashes = set(words[: 10 * EXAMPLES].tolist())
     for query in collection.queries():
         key = hash64(collapse(query.text).casefold())

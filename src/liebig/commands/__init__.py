@@ -30,7 +30,6 @@ class Command:
     stage: bool = False
 
     def load(self) -> ModuleType:
-        """Import the command's module."""
         return import_module(self.module)
 
 

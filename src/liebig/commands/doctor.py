@@ -165,7 +165,6 @@ def _hashes(path: Path) -> Finding:
 
 
 def _contents(folder: Path, description: RetrieverDescription, broken: Sequence[str]) -> Iterator[Finding]:
-    """What is in the parts that are whole."""
     collection = Collection(folder / description.collection)
     if description.bm25 is not None and "bm25" not in broken:
         yield from _told("BM25", _words(folder / description.bm25, collection))
@@ -262,11 +261,9 @@ class StoredSample:
     type: str
 
     def fits(self, vectors: Floats) -> bool:
-        """Whether these are the stored ones, up to how they are stored."""
         return self.likeness(vectors) >= ALIKE[self.type] and self.scale(vectors) <= SCALE[self.type]
 
     def likeness(self, vectors: Floats) -> float:
-        """The mean cosine."""
         a, b = self.vectors, vectors
         norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
         return float(np.mean(np.einsum("nd,nd->n", a, b) / np.maximum(norms, 1e-12)))

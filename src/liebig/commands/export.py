@@ -44,7 +44,6 @@ def export(
 
 
 def _write(target: Target, kind: str, path: Path, name: str, int8: bool) -> str:
-    """The writer of a kind is imported when it is wanted."""
     if kind == "sentence-transformers":
         from liebig.export.models import to_sentence_transformers
 

@@ -163,7 +163,6 @@ def _place(result: Result) -> str:
 
 
 def _ranks(result: Result) -> str:
-    """Where each part of a hybrid had it."""
     if len(result.ranks) < 2:
         return ""
     return "".join(

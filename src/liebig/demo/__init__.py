@@ -51,7 +51,6 @@ class JudgedQuestion:
 
 
 def questions() -> list[JudgedQuestion]:
-    """All questions, with every document that was judged."""
     with FILE.open(encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
     return [JudgedQuestion(row["id"], row["text"], {**row["answers"], **row.get("also", {})}) for row in rows]

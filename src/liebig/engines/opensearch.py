@@ -47,7 +47,6 @@ JSON, LINES = "application/json", "application/x-ndjson"
 
 
 def index_body(shape: TableShape, mark: str) -> dict[str, Any]:
-    """Settings and mapping of a table."""
     fields: dict[str, Any] = {"passage": {"type": "keyword"}, "place": {"type": "long"}}
     fields |= {"fields": {"type": "flat_object"}}
     settings: dict[str, Any] = {}
@@ -77,7 +76,6 @@ def index_body(shape: TableShape, mark: str) -> dict[str, Any]:
 
 
 def row_body(shape: TableShape, row: EngineRow) -> dict[str, Any]:
-    """The document of a row."""
     names = TEXTS if shape.texts else TEXTS[:1]
     body: dict[str, Any] = {name: getattr(row.shown, name) for name in names}
     body |= {"place": row.place, "fields": row.fields, "numbers": row.numbers, "dates": row.dates}

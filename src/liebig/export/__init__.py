@@ -64,7 +64,6 @@ class Target:
         return self.folder / name
 
     def inputs(self, *, rows: bool) -> dict[str, Path]:
-        """What the export depends on."""
         if not rows:
             return {"model": self.model}
         description = self._retriever()
@@ -104,7 +103,6 @@ class Target:
 
     @property
     def vectors_about(self) -> Mapping[str, Any]:
-        """How the vectors were made."""
         return Vectors.read(self.folder / str(self._retriever().index)).about
 
     def _retriever(self) -> RetrieverDescription:

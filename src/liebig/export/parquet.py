@@ -24,7 +24,6 @@ COLUMNS = ("id", "passage", "title", "text", "doc")
 
 
 def to_parquet(target: Target, path: Path, name: str) -> str:
-    """Write the file."""
     arrow = arrow_package()
     from pyarrow import parquet
 

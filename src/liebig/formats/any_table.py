@@ -139,7 +139,6 @@ def _text(value: Any) -> str:
 
 
 def row_document(name: str, row: Row, columns: TableColumns, where: Where) -> Document:
-    """The document of a row."""
     texts = {str(key): _text(value).strip() for key, value in row.items()}
     for text in texts.values():
         check_text(text, where)

@@ -61,7 +61,6 @@ class Format:
 
     @property
     def files(self) -> str:
-        """The files that are written, in words."""
         return _words_of(self.run.lines if self.run else self.write)
 
     @property
@@ -130,7 +129,6 @@ class Export:
             path.unlink()
 
     def splits_of(self, kind: str) -> list[str]:
-        """The chosen splits that have this kind of record."""
         return [split for split in self.collection.splits_of(kind) if split in self.splits]
 
     def text(self, value: str) -> str:
@@ -138,7 +136,6 @@ class Export:
         return collapse(value) if self.collapse else value
 
     def passages(self) -> Iterator[Passage]:
-        """The passages, or each document as one."""
         if self.collection.has("passages"):
             records = self.collection.passages()
         else:
@@ -146,7 +143,6 @@ class Export:
         return (replace(p, text=self.text(p.text), title=self.text(p.title)) for p in records)
 
     def documents(self) -> Iterator[Document]:
-        """The documents, or each passage as one."""
         if self.collection.has("documents"):
             records = self.collection.documents()
         else:
@@ -160,7 +156,6 @@ class Export:
         return replace(record, title=collapse(record.title), sections=sections)
 
     def queries(self, split: str | None = None) -> Iterator[Query]:
-        """Queries, of a split or all."""
         return (replace(q, text=self.text(q.text)) for q in self.collection.queries(split))
 
     def query_files(self, pattern: str, alone: str) -> Iterator[tuple[str, Iterator[Query]]]:
@@ -187,7 +182,6 @@ class Export:
         return replace(record, text=self.text(record.text), title=self.text(record.title))
 
     def judgements(self, split: str) -> Iterator[Judgement]:
-        """The judgements of a split."""
         return self.collection.judgements(split)
 
     def group_splits(self) -> list[str]:

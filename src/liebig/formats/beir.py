@@ -80,7 +80,6 @@ def read_passages(source: InputSource, options: Options) -> Iterator[Item]:
 
 
 def passage(row: Row, where: Where) -> Passage:
-    """The passage of a row."""
     doc = row.get("doc")
     return Passage(
         id=as_id(field(row, IDS, where), where),
@@ -93,7 +92,6 @@ def passage(row: Row, where: Where) -> Passage:
 
 
 def passage_lines(passages: Iterable[Passage]) -> Iterator[str]:
-    """The lines of corpus.jsonl."""
     for record in passages:
         row = {"_id": record.id, "title": record.title, "text": record.text}
         yield json_line(row | ({"doc": record.doc} if record.doc else {}))
@@ -113,7 +111,6 @@ def read_questions(source: InputSource, options: Options) -> Iterator[Item]:
 
 
 def question(row: Row, where: Where) -> Query:
-    """The query of a row."""
     answers: Any = row["answers"] if "answers" in row else row.get("answer")
     return Query(
         id=as_id(field(row, QUERY_IDS, where), where),
@@ -123,7 +120,6 @@ def question(row: Row, where: Where) -> Query:
 
 
 def question_lines(queries: Iterable[Query]) -> Iterator[str]:
-    """The lines of queries.jsonl."""
     for record in queries:
         row: dict[str, Any] = {"_id": record.id, "text": record.text}
         yield json_line(row | ({"answers": record.answers} if record.answers else {}))
@@ -175,7 +171,6 @@ def read_qrels_rows(source: InputSource, options: Options) -> Iterator[Item]:
 
 
 def judgement(query: Any, document: Any, grade: Any, where: Where) -> Judgement:
-    """A judgement of three columns."""
     return Judgement(as_id(query, where), as_id(document, where), as_grade(grade, where))
 
 

@@ -171,7 +171,6 @@ def _typed(line: str) -> tuple[str, bool] | None:
 
 
 def _comment(lines: Sequence[str]) -> str:
-    """The first sentence of a comment."""
     told = [
         MARKS.sub("", line).strip() for line in lines if COMMENT.match(line) and not ANNOTATION.match(line)
     ]

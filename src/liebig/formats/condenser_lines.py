@@ -26,7 +26,6 @@ def is_text(preview: Preview) -> bool:
 
 
 def read_text(source: InputSource, options: Options) -> Iterator[Item]:
-    """Documents of {"text": …} lines."""
     decode = _decoder(options.tokenizer)
     for where, row in rows(source):
         text = _text(field(row, ("text",), where), where, decode)
@@ -39,7 +38,6 @@ def is_spans(preview: Preview) -> bool:
 
 
 def read_spans(source: InputSource, options: Options) -> Iterator[Item]:
-    """Documents of {"spans": […]} lines."""
     decode = _decoder(options.tokenizer)
     for where, row in rows(source):
         spans = as_list(field(row, ("spans",), where), where, "spans")
@@ -53,7 +51,6 @@ def _document(source: InputSource, where: Where, paragraphs: list[str]) -> Docum
 
 
 def _text(value: Any, where: Where, decode: Decode | None) -> str:
-    """A text, or the text of token ids."""
     if not isinstance(value, list):
         return as_text(value, where)
     if decode is None:

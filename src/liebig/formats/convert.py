@@ -52,7 +52,6 @@ class Converter:
 
     @classmethod
     def of(cls, suffix: str, command: Any, place: str | Path) -> Converter:
-        """From a line of the configuration or the command line."""
         if not SUFFIX.fullmatch(suffix):
             raise RecipeError(f"{suffix!r} is not a suffix", file=place, fix='write it as ".pdf"')
         try:
@@ -79,7 +78,6 @@ def given_converters(options: Iterable[str]) -> tuple[Converter, ...]:
 
 
 def config_file() -> Path:
-    """The user's configuration."""
     return config_folder() / "config.toml"
 
 
@@ -102,7 +100,6 @@ def by_suffix(converters: Iterable[Converter]) -> Mapping[str, tuple[str, ...]]:
 
 
 def convert(command: tuple[str, ...], source: InputSource) -> Article:
-    """The text of a file, by the command."""
     with tempfile.TemporaryDirectory(prefix="liebig-") as name:
         folder = Path(name)
         if isinstance(source, DiskSource) and source.plain == source.name:

@@ -42,7 +42,6 @@ def is_documents(preview: Preview) -> bool:
 
 
 def read_documents(source: InputSource, options: Options) -> Iterator[Item]:
-    """Documents, with the structure they have."""
     columns = options.columns
     return (Item(document(_renamed(row, columns, where), where), where) for where, row in rows(source))
 
@@ -61,7 +60,6 @@ def _renamed(row: Row, columns: Mapping[str, str], where: Where) -> Row:
 
 
 def document(row: Row, where: Where) -> Document:
-    """The document of a row."""
     name = as_id(field(row, IDS, where), where)
     title = as_text(row.get("title"), where, "title")
     if "sections" in row:
@@ -112,7 +110,6 @@ def _plain(value: Any) -> str:
 
 
 def document_row(record: Document) -> dict[str, Any]:
-    """The row of a document."""
     sections = [section_row(section) for section in record.sections]
     return {"id": record.id, "title": record.title, "sections": sections, "metadata": dict(record.metadata)}
 
@@ -124,7 +121,6 @@ def section_row(section: Section) -> dict[str, Any]:
 
 
 def document_lines(documents: Iterable[Document]) -> Iterator[str]:
-    """Documents as JSON lines."""
     return (json_line(document_row(record)) for record in documents)
 
 

@@ -45,7 +45,6 @@ def whole_text(source: InputSource) -> tuple[str, str]:
 
 
 def decode_text(raw: bytes, where: Where) -> tuple[str, str]:
-    """The text of a file's bytes, and the encoding it is in."""
     encoding = next((name for mark, name in MARKS.items() if raw.startswith(mark)), UTF_8)
     try:
         text = raw.decode(encoding)

@@ -181,7 +181,6 @@ class _Page:
             self.outline.end_paragraph()
 
     def parsed(self) -> Article:
-        """What the element holds."""
         self._block()
         return self.outline.parsed()
 

@@ -292,7 +292,6 @@ class InputSource(ABC):
         return []
 
     def _placed(self, children: list[InputSource]) -> list[InputSource]:
-        """The children, each with its path."""
         for child in children:
             child.subpath = f"{self.subpath}/{child.part}" if self.subpath else child.part
             name = child.archive or child.name
@@ -349,7 +348,6 @@ class InputSource(ABC):
             raise self.damaged(error) from None
 
     def head(self, size: int = 1 << 16) -> bytes:
-        """The first bytes of the contents."""
         try:
             with self.open() as stream:
                 return stream.read(size)
@@ -387,7 +385,6 @@ class InputSource(ABC):
         return (source for _, source in self.walk() if not source.is_folder)
 
     def damaged(self, error: BaseException, line: int | None = None) -> DataError:
-        """An error of reading, as a sentence."""
         if isinstance(error, FileNotFoundError):
             return DataError("there is no such file", file=self.label, fix="check the path")
         if isinstance(error, PermissionError):
@@ -619,7 +616,6 @@ def source_of(path: Path | str, rules: LeaveOut = USUAL) -> InputSource:
 
 
 def _disk_source(path: Path, root: Path | None = None, rules: FolderRules | None = None) -> InputSource:
-    """A path that exists, or the archive it is."""
     source = DiskSource(path, root, rules)
     members = _archive_members(source) if path.is_file() else None
     return source if members is None else _unwrap(source, members)

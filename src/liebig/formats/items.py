@@ -33,11 +33,9 @@ class Where(NamedTuple):
     line: int = 0
 
     def error(self, what: str, fix: str | None = None) -> DataError:
-        """What is wrong here, as an error to raise."""
         return DataError(what, file=self.file, line=self.line or None, fix=fix)
 
     def refuse(self, what: str, fix: str | None = None) -> NoReturn:
-        """Say what is wrong here."""
         raise self.error(what, fix) from None
 
 
@@ -101,7 +99,6 @@ MAX_ID = 4096
 
 
 def field(row: Row, names: Sequence[str], where: Where) -> Any:
-    """The first of these fields that the row has."""
     for name in names:
         if name in row:
             return row[name]
@@ -153,7 +150,6 @@ def as_list(value: Any, where: Where, name: str) -> list[Any]:
 
 
 def as_row(value: Any, where: Where, name: str = "the line") -> Row:
-    """A JSON object."""
     if not isinstance(value, Mapping):
         where.refuse(
             f"{name} must be a JSON object, not {_shown(value)}",

@@ -63,7 +63,6 @@ class LeaveOut:
 
     @cached_property
     def exclude_spec(self) -> GitIgnoreSpec | None:
-        """The patterns to leave out."""
         return compiled(self.exclude, "--exclude")
 
     @cached_property
@@ -113,7 +112,6 @@ class FolderRules:
     files: tuple[IgnoreFile, ...] = ()
 
     def inside(self, folder: Path, subpath: str, names: Sequence[str]) -> FolderRules:
-        """The rules in a folder with these names in it."""
         own = [name for name in IGNORE_FILES if self.rules.ignore_files and name in names]
         made = [(name, spec) for name in own if (spec := _read(folder / name)) is not None]
         more = tuple(IgnoreFile(subpath, name, spec) for name, spec in made)

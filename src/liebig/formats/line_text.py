@@ -40,7 +40,6 @@ def parse_settings(text: str) -> Article:
 
 
 def lines_section(text: str, first: int = 1) -> Section:
-    """A text in blocks of whole lines."""
     return numbered_section("", line_blocks(enumerate(text.split("\n"), first)), "line")
 
 

@@ -25,7 +25,6 @@ LARGEST = 1 << 26  # bytes of a message
 
 
 def read_message(source: InputSource) -> Article:
-    """The message of a file."""
     try:
         with source.open() as stream:
             raw = stream.read(LARGEST + 1)
@@ -35,7 +34,6 @@ def read_message(source: InputSource) -> Article:
 
 
 def read_mailbox(source: InputSource) -> Iterator[Article]:
-    """The messages of a mailbox, numbered from 1."""
     lines = list[bytes]()
     number, is_blank = 0, True
     try:
@@ -56,7 +54,6 @@ def read_mailbox(source: InputSource) -> Iterator[Article]:
 
 
 def message_article(raw: bytes, label: str) -> Article:
-    """The article of a message's bytes."""
     where = Where(label)
     if len(raw) > LARGEST:
         where.refuse(f"the message is larger than {LARGEST >> 20} MiB", "split it")

@@ -163,7 +163,6 @@ def write_queries(export: Export) -> None:
 
 
 def tab_qrels_lines(judgements: Iterable[Judgement]) -> Iterator[str]:
-    """TREC's qrels with tabs."""
     return (line.replace(" ", "\t") for line in qrels_lines(judgements))
 
 

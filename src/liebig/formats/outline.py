@@ -82,7 +82,6 @@ class Outline:
         self._lines.append(text)
 
     def end_paragraph(self) -> None:
-        """A blank line."""
         text = "\n".join(self._lines).strip()
         self._lines = []
         if text:

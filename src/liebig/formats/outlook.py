@@ -20,7 +20,6 @@ SUBJECT, SENDER, SENDER_ADDRESS, TO, BODY, HTML = "0037", "0C1A", "0C1F", "0E04"
 
 
 def read_outlook(source: InputSource) -> Article:
-    """A message with its body."""
     import olefile  # late: only folders with such messages pay for it
 
     where = Where(source.label)

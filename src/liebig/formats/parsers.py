@@ -37,7 +37,6 @@ class FileKind(NamedTuple):
         return self.reader.partition(":")[2].startswith("parse_")
 
     def read(self) -> Callable[[Any], Article | Iterable[Article]]:
-        """Its reader."""
         return _load(self.reader)
 
 
@@ -202,7 +201,6 @@ def kind_of(source: InputSource) -> FileKind | None:
 
 
 def why_not(source: InputSource) -> str:
-    """Why a source of no kind is not read."""
     if source.suffix in PICTURES:
         return "picture"
     if source.suffix in MEDIA:

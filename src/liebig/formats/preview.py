@@ -117,7 +117,6 @@ class Preview:
         return _even([space_fields(line) for line in self.lines])
 
     def numbers(self, table: list[list[str]], column: int, whole: bool = False) -> bool:
-        """Whether a column of a table holds only numbers."""
         cells = [row[column].strip(" ") for row in table]
         return bool(cells) and all(
             NUMBER.fullmatch(x) and (not whole or x.lstrip("+-").isdigit()) for x in cells

@@ -85,7 +85,6 @@ class ReadingLog:
         self._sources: dict[str, tuple[InputSource, Stamp, str, str]] = {}
 
     def opened(self, source: InputSource, format: str, name: str) -> None:
-        """A file is about to be read."""
         if (stamp := source.stamp()) is not None:
             self._sources[source.label] = (source, stamp, format, name)
 

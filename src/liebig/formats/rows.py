@@ -36,7 +36,6 @@ def lines(source: InputSource) -> Iterator[tuple[int, str]]:
 
 
 def whole_lines(source: InputSource) -> Iterator[tuple[int, str]]:
-    """Every line with its number, from 1, and with its end."""
     number = 0
     try:
         with source.open() as stream:
@@ -48,7 +47,6 @@ def whole_lines(source: InputSource) -> Iterator[tuple[int, str]]:
 
 
 def decode(raw: bytes, where: Where) -> str:
-    """The text of a line."""
     if len(raw) > MAX_LINE:
         where.refuse(f"the line is longer than {MAX_LINE >> 20} MiB", "is this the format you mean?")
     if where.line == 1:
@@ -143,7 +141,6 @@ NUMBER_GOES_ON = re.compile(r"[0-9.eE+-]*")
 
 
 def parse(text: str, where: Where) -> Any:
-    """The value of a JSON text."""
     try:
         row = orjson.loads(text)
         if type(row) is dict and INEXACT.isdisjoint(map(type, row.values())):
@@ -162,7 +159,6 @@ def parse(text: str, where: Where) -> Any:
 
 
 def json_lines(source: InputSource) -> Iterator[tuple[Where, Any]]:
-    """The value of every line that is not blank."""
     for number, line in text_lines(source):
         where = Where(source.label, number)
         yield where, parse(line, where)
@@ -245,7 +241,6 @@ class _Buffer:
                 return self._text[self._at : self._at + 1]
 
     def expect(self, characters: str, what: str) -> str:
-        """Take one of these characters."""
         character = self.skip()
         if not character:
             self.where().refuse(f"the JSON ends early, where {what} should stand")
@@ -364,7 +359,6 @@ def values(source: InputSource) -> Iterator[tuple[Where, Any]]:
 
 
 def rows(source: InputSource) -> Iterator[tuple[Where, Row]]:
-    """The rows of a file in any container."""
     kind = container_of(source)
     if kind == "parquet":
         return _parquet(source)

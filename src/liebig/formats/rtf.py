@@ -13,7 +13,6 @@ FIELD = re.compile(r"\{\\(title|author) ([^{}\\]{1,300})\}")
 
 
 def parse_rtf(text: str) -> Article:
-    """A paragraph per paragraph of the document."""
     from striprtf.striprtf import rtf_to_text  # late: only folders with rich text pay for it
 
     if not text.lstrip().startswith("{\\rtf"):

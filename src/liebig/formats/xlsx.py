@@ -29,7 +29,6 @@ CELLS, OF_ROW = (
 
 
 def read_xlsx(source: InputSource) -> Iterator[Article]:
-    """A document per row."""
     import openpyxl  # late: only folders with workbooks pay for it
 
     refuse_old_office(source)
@@ -61,7 +60,6 @@ class Room:
         self._label, self._cells = label, CELLS
 
     def take(self, cells: int) -> None:
-        """Take the room of a row."""
         self._cells -= cells + OF_ROW
         if self._cells < 0:
             Where(self._label).refuse(f"has more than {CELLS:,} cells, the empty ones included", "split it")

@@ -41,7 +41,6 @@ class XmlPackage:
         return name in self._archive.NameToInfo
 
     def read(self, name: str) -> bytes:
-        """The bytes of a part."""
         if name not in self:
             self.refuse(f"the file has no part {name!r}")
         with self._archive.open(name) as part:
@@ -54,7 +53,6 @@ class XmlPackage:
         return data
 
     def xml(self, name: str) -> Any:
-        """The root of a part."""
         parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
         try:
             root = etree.fromstring(self.read(name), parser)

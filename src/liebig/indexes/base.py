@@ -274,11 +274,9 @@ class Index(ABC):
 
     @property
     def effort(self) -> int | None:
-        """The value of the knob."""
         return None
 
     def set_effort(self, effort: int) -> None:
-        """Set the knob."""
         raise AssertionError(f"an index of kind {self.kind} has no knob")
 
     @property

@@ -105,7 +105,6 @@ class ExactIndex(Index):
 
     @classmethod
     def of(cls, vectors: Vectors, *, threads: int | None = None, device: str | None = None) -> ExactIndex:
-        """An opened folder of vectors as an index."""
         return cls(vectors.type, vectors.width, vectors.shards, vectors.about, threads=threads, device=device)
 
     def __len__(self) -> int:
@@ -185,7 +184,6 @@ class ExactIndex(Index):
         return [id for id, number in numbers.items() if number is None]
 
     def deleted(self) -> Longs:
-        """Numbers of the vectors that are no longer there."""
         parts = [shard.deleted + first for first, shard in zip(starts(self.shards), self.shards)]
         return np.concatenate([np.zeros(0, np.int64), *parts])
 

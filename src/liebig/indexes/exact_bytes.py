@@ -101,14 +101,12 @@ class Int8Block(NamedTuple):
 
     @classmethod
     def empty(cls, width: int, count: int = VECTORS) -> Int8Block:
-        """Memory for that many of them."""
         room = -(-count // PANEL) * PANEL
         return cls(_ints(room // PANEL * width // 4, PANEL), _ints(room), _floats(room), _floats(room))
 
 
 @kernel
 def round_vectors(x_CD: Floats, codes_1D: Bytes, words_K: Ints, block: Int8Block) -> None:
-    """Put vectors into a block."""
     depth = len(words_K)
     for c in range(len(x_CD)):
         scale, square, codes = _round(x_CD, c, F(0), codes_1D, 0)

@@ -161,7 +161,6 @@ def _finish_numpy(best_QK: Keys, found_Q: Longs, scores_QK: Floats, numbers_QK: 
 
 @njit(cache=True, nogil=True, numpy=_finish_numpy)
 def finish(best_QK: Keys, found_Q: Longs, scores_QK: Floats, numbers_QK: Longs) -> None:
-    """The heaps as rankings."""
     for q in range(len(found_Q)):
         heap.unpack(best_QK[q], found_Q[q], scores_QK[q], numbers_QK[q])
 
@@ -374,7 +373,6 @@ def search_numbers(queries: Floats, shards: Sequence[Shard], k: int, numbers: Lo
 
 
 def without_others(shards: Sequence[Shard], mask: NDArray[np.bool_]) -> list[Shard]:
-    """Shards of which only the vectors that a mask names are there."""
     shown = []
     for first, shard in zip(starts(shards), shards):
         hidden = ~mask[first : first + len(shard)]

@@ -120,7 +120,6 @@ class Scorer:
         self._rows = max(GROUP * 64, SCORES // len(queries) // GROUP * GROUP)
 
     def search(self, k: int) -> Ranked:
-        """The k best of the block."""
         best_QG = self._group_maxima()
         groups = min(best_QG.shape[1], k + max(28, k // 2))
         rows = torch.arange(len(self._queries), device=self._device)

@@ -48,7 +48,6 @@ class ChatModel:
             )
 
     def stream(self, messages: list[dict[str, str]]) -> Iterator[str]:
-        """The answer, part by part."""
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
         if key := machine.llm_key():
             headers["Authorization"] = f"Bearer {key}"

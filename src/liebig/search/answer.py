@@ -106,7 +106,6 @@ class SearchOptions:
 
 
 def answers(generation: Generation, texts: Sequence[str], options: SearchOptions) -> list[SearchAnswer]:
-    """The answer to every query."""
     names = [generation.name_of(system) for system in options.systems]
     queries = [parse(text) for text in texts]
     made: dict[int, SearchAnswer] = {}

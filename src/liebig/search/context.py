@@ -33,7 +33,6 @@ class NumberedSource:
 
     @property
     def label(self) -> str:
-        """Where it is from, for people."""
         where = ", ".join(filter(None, (self.path, self.place)))
         return f"[{self.number}] {self.title} ({where})" if self.title else f"[{self.number}] {where}"
 
@@ -71,7 +70,6 @@ def looked_at(tokens: int) -> int:
 def within_budget(
     question: str, results: Sequence[Result], tokens: int, notes: Sequence[str] = ()
 ) -> PromptContext:
-    """As much of the results as fits."""
     from liebig.text.sentences import split  # whose expressions a search does without
 
     sources: list[NumberedSource] = []

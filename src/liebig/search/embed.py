@@ -92,7 +92,6 @@ class TextPieces:
 
 
 def first_pieces(window: Ragged, frame: Frame) -> TextPieces:
-    """One piece a text: its beginning."""
     numbers = np.arange(len(window), dtype=np.int64)
     size = np.minimum(window.lengths, frame.room)
     return TextPieces(numbers, window.offsets[:-1], size, np.ones(len(window), bool))
@@ -147,7 +146,6 @@ class Cut:
 
 
 def cut(window: Ragged, pieces: TextPieces) -> Cut:
-    """What of the texts is in none of their pieces."""
     reached = np.zeros(len(window), np.int64)
     np.maximum.at(reached, pieces.text, pieces.start + pieces.size)
     lost = np.maximum(window.offsets[1:] - np.maximum(reached, window.offsets[:-1]), 0)
@@ -435,7 +433,6 @@ class EncodingPlan:
         return all_pieces(batch.window, self.frame, self.overlap, self.most)
 
     def packed(self, batch: TokenWindow, pieces: TextPieces) -> Iterator[PackedRow]:
-        """The rows of a window, longest pieces first."""
         return packed_rows(batch.window, pieces, self.frame, self.budget)
 
     def finish(self, batch: TokenWindow, pieces: TextPieces, vectors_PD: Floats) -> WindowVectors:
@@ -628,7 +625,6 @@ class Embedder:
 
     @property
     def encoder(self) -> Encoder:
-        """The model in torch."""
         if isinstance(self._encoder, OnnxEncoder | NumpyEncoder):
             raise MissingDependency("torch", "train", "the model itself")
         return self._encoder
@@ -660,7 +656,6 @@ class Embedder:
 
     @property
     def budget(self) -> int:
-        """Tokens of a row."""
         if self.cuda:
             return TOKENS_CUDA
         return {"onnx": TOKENS_ONNX, "int8": TOKENS_INT8}.get(self.precision, TOKENS_CPU)

@@ -49,7 +49,6 @@ class EngineVectors(FileModel):
 
     @property
     def model(self) -> Path | None:
-        """The folder names the model."""
         return None
 
 
@@ -71,7 +70,6 @@ class EngineFile(FileModel):
 
     @classmethod
     def read(cls, folder: Path) -> EngineFile:
-        """The file of an engine's folder."""
         return read_json(folder / SUMMARY, cls, fix="push the retriever again")
 
     def connect(self) -> SearchEngine:
@@ -96,7 +94,6 @@ class EngineTerms(TermStatistics):
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """Term -> its number."""
         terms = read_strings(self._folder, TERMS).to_list()
         if len(terms) != len(self.frequencies):
             raise npy.corrupt(self._folder / FREQUENCIES, "has another number of terms")
@@ -110,7 +107,6 @@ class EngineTerms(TermStatistics):
         return min(sum(int(self.frequencies[number]) for number in known), self._count)
 
     def known(self, word: str) -> list[int]:
-        """The numbers of a word's terms, those that a passage has."""
         numbers = (self.numbers.get(term, -1) for term in self._analyzer.variants(word))
         return [number for number in numbers if number >= 0 and self.frequencies[number]]
 
@@ -189,7 +185,6 @@ class EngineTexts(Collection):
         return {"passages": self._about.passages, "documents": self._about.documents}[kind]
 
     def has(self, kind: str) -> bool:
-        """Whether there are any."""
         return self.count(kind) > 0
 
     def some_passages(self, names: Iterable[str]) -> Iterator[Passage]:
@@ -204,7 +199,6 @@ class EngineTexts(Collection):
         return (known[name] for name in names if name in known)
 
     def passage(self, name: str) -> Passage:
-        """The passage with this id."""
         found = next(self.some_passages([name]), None)
         if found is None:
             raise DataError(f"there is no passage {name!r}", file=self.path)

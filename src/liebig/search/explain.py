@@ -161,7 +161,6 @@ Score = Callable[[Sequence[Passage]], Sequence[float]]
 
 
 def leave_one_out(passage: Passage, score: Score) -> list[Contribution]:
-    """What each word of a passage adds to its score."""
     spans = word_spans(passage.text)
     text = passage.text
     left = [replace(passage, text=text[:a] + text[b:]) for a, b in spans]

@@ -54,7 +54,6 @@ class Column:
     codes: NDArray[np.int32]
 
     def among(self, values: Sequence[str]) -> NDArray[np.bool_]:
-        """Which documents have one of these values."""
         return np.isin(self.codes, [self.values[value] for value in values if value in self.values])
 
     def where(self, passes: Callable[[str], bool]) -> NDArray[np.bool_]:
@@ -375,7 +374,6 @@ class Passing:
 
     @property
     def documents(self) -> NDArray[np.bool_]:
-        """The documents of which a passage passes."""
         documents = np.zeros(len(self.owners.columns["doc"].codes), bool)
         documents[self.owners.documents[self.passages]] = True
         return documents

@@ -93,7 +93,6 @@ class Generation:
         self._owners: Owners | None = None
 
     def _open(self, verify: bool) -> None:
-        """Open the texts and the indexes."""
         folder, description = self.folder, self.description
         self.collection = Collection(folder / description.collection)
         if (self.collection.path / workspace.MANIFEST).is_file():
@@ -161,7 +160,6 @@ class Generation:
 
     @property
     def names(self) -> tuple[SystemName, ...]:
-        """The systems that can be asked."""
         there = self.description.systems
         more: tuple[SystemName, ...] = ("reranked",) if self._reranker_source is not None else ()
         return (*there, *(name for name in more if there and name not in there))
@@ -229,7 +227,6 @@ class Generation:
         return {name: made[name] for name in SYSTEMS if name in made}
 
     def _single_systems(self, passing: Any, threads: int, vectors: QueryVectors | None) -> dict[str, System]:
-        """BM25 and the vectors of passages."""
         made: dict[str, System] = {}
         if self.bm25 is not None:
             made["bm25"] = Lexical(self.bm25, threads, id_of=self._ids["bm25"])
@@ -305,7 +302,6 @@ class Generation:
         return None if self.bm25 is None else suggestion(self.bm25, query)
 
     def infos(self) -> dict[str, Any]:
-        """What is in each index, for people."""
         opened = {"bm25": self.bm25, "dense": self.index, SENTENCES: self.sentences}
         return {name: index.info() for name, index in opened.items() if index is not None}
 
@@ -315,7 +311,6 @@ class Generation:
         return max(1, self.collection.count("passages"))
 
     def passage(self, id: str) -> Passage:
-        """The passage with this id, or the one of which it names a piece."""
         try:
             return self.collection.passage(id)
         except DataError:
@@ -324,7 +319,6 @@ class Generation:
             return self.collection.passage(owner)
 
     def document(self, id: str) -> Document | None:
-        """The document with this id; None where there is none."""
         if not id or not self.collection.has("documents"):
             return None
         try:

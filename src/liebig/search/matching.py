@@ -67,7 +67,6 @@ class WordMatcher:
         return mask
 
     def _candidates(self, condition: WordCondition, segment: Segment) -> tuple[Numbers, Numbers]:
-        """Passages of a segment that match, and those that may."""
         assert self._bm25 is not None, "its segments are asked"
         none = np.zeros(0, np.int64)
         if condition.kind == "prefix":

@@ -95,7 +95,6 @@ Triples = frozenset[tuple[str, ...]]
 
 
 def words(text: str) -> list[str]:
-    """The words of a text in one case."""
     return WORD.findall(text.casefold())
 
 
@@ -147,7 +146,6 @@ class Miner:
     counts: Counter[str] = field(default_factory=Counter)
 
     def mine(self, queries: Iterable[str], positives: Callable[[str], Sequence[str]]) -> Iterator[Group]:
-        """A group for every query that has a positive."""
         for query in queries:
             judged = tuple(dict.fromkeys(positives(query)))
             if not judged:

@@ -78,7 +78,6 @@ class ParsedQuery:
 
     @property
     def restricts(self) -> bool:
-        """Whether there is a condition."""
         return bool(self.words or self.fields)
 
 

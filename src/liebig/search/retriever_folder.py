@@ -71,19 +71,16 @@ class RetrieverDescription:
 
     @property
     def systems(self) -> tuple[SystemName, ...]:
-        """The systems that can be asked."""
         has = {"bm25": self.bm25 is not None, "dense": self.index is not None}
         has |= {"hybrid": all(has.values()), "reranked": self.reranker is not None and any(has.values())}
         return tuple(name for name in SYSTEMS if has[name])
 
     def row(self) -> dict[str, Any]:
-        """As it is written."""
         own = {"version": VERSION} | {key: getattr(self, key) for key in _KEYS if key != "version"}
         return own | dict(self.more)
 
 
 def read(folder: Path) -> RetrieverDescription:
-    """The description of a retriever's folder."""
     if not is_retriever(folder):
         if is_unfinished(folder):
             raise WorkspaceError("the build is not finished", file=folder, fix="run the same command again")
@@ -169,7 +166,6 @@ def exclusive(folder: Path) -> Iterator[None]:
 
 
 def is_retriever(path: Path) -> bool:
-    """Whether a folder is a retriever's."""
     return (path / NAME).is_file()
 
 

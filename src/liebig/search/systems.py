@@ -78,7 +78,6 @@ class System(ABC):
         return None
 
     def ask(self, question: str, k: int) -> Hits:
-        """The k best passages of one question."""
         return self.search([Query("", question)], k)[0]
 
 

@@ -94,13 +94,11 @@ class SearchQuery:
 
     @property
     def options(self) -> SearchOptions:
-        """All but the text."""
         filters = orjson.loads(self.filters) if self.filters else None
         return SearchOptions(self.k, self.systems, filters, self.sort, self.facets, self.floor)
 
 
 def frozen(filters: Mapping[str, Any] | None) -> bytes:
-    """Filters as a hashable value."""
     return orjson.dumps(filters, option=orjson.OPT_SORT_KEYS) if filters else b""
 
 

@@ -140,7 +140,6 @@ class Labelling:
 
     @property
     def progress(self) -> dict[str, int]:
-        """How far it is."""
         judged = [grades for grades in self.grades.values() if grades]
         return {
             "questions": len(self.questions),
@@ -187,7 +186,6 @@ def pooled(lists: Sequence[Sequence[Result]]) -> list[Result]:
 
 
 def label_routes(engine: ServingEngine, labelling: Labelling) -> APIRouter:
-    """The page and what it asks for."""
     routes = APIRouter(tags=["label"], route_class=ParsedRoute)
 
     @routes.get("/label", include_in_schema=False)

@@ -64,7 +64,6 @@ def error_body(path: str, status: int, sentence: str) -> dict[str, Any]:
 
 
 def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """A JSON response."""
     return Response(to_json(value), status, headers, media_type="application/json")
 
 
@@ -103,7 +102,6 @@ def handle_errors(app: FastAPI) -> None:
 
 
 def _sentence(error: RequestValidationError) -> str:
-    """The first validation error and its field."""
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         return "The request is not JSON."
@@ -150,12 +148,10 @@ class Metrics:
         self.seconds.labels(path).observe(seconds)
 
     def batched(self, work: str, size: int, seconds: float) -> None:
-        """Count a finished batch."""
         self.batch.labels(work).observe(size)
         self.batch_seconds.labels(work).observe(seconds)
 
     def text(self) -> bytes:
-        """The metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
 

@@ -215,7 +215,6 @@ def compare_systems(
 
 
 def _values(hits: Sequence[Sequence[Result]], grades: Sequence[Mapping[str, int]]) -> Values:
-    """The measure of every question."""
     names = [str(n) for n in range(len(hits))]
     run = {name: {hit.id: float(-hit.rank) for hit in found} for name, found in zip(names, hits)}
     scores = evaluate([block_from_mapping(run)], judgements_from_mapping(dict(zip(names, grades))), [MEASURE])

@@ -52,7 +52,6 @@ class QueryLog:
         self._pending[client] = query, timer
 
     def opened(self, client: str, query: str, passage: str) -> None:
-        """A document opened for a query."""
         self.settle(client)
         self._write({"query": query, "opened": passage})
 
@@ -64,7 +63,6 @@ class QueryLog:
             self._write({"query": query})
 
     def close(self) -> None:
-        """Write what is pending."""
         for client in list(self._pending):
             self.settle(client)
         os.close(self._file)

@@ -65,7 +65,6 @@ SHOWN = 260  # characters in a snippet
 
 
 def document_rows(results: Sequence[Result], rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """The rows of results under their documents."""
     by_id = {result.id: row for result, row in zip(results, rows)}
     return [
         {
@@ -292,7 +291,6 @@ class RerankRequest(BaseModel):
 
 
 def embed_routes(engine: ServingEngine, model: str) -> APIRouter:
-    """The routes for embedding and reranking."""
     routes = APIRouter(tags=["vectors"], route_class=ParsedRoute)
 
     @routes.post("/embed", summary="Embed texts (compatible with text-embeddings-inference)")
@@ -381,7 +379,6 @@ COMPARE_DEPTH = 50  # /compare looks this deep for a result's rank in the other 
 
 
 def search_routes(engine: ServingEngine) -> APIRouter:
-    """The routes for searching and reading."""
     routes = APIRouter(tags=["search"], route_class=ParsedRoute)
 
     @routes.post("/search", summary="Find the best passages for a question")
@@ -580,7 +577,6 @@ def assets() -> frozenset[str]:
 
 
 def page_routes(engine: ServingEngine, model: str) -> APIRouter:
-    """The routes for pages, health and metrics."""
     routes = APIRouter(tags=["server"])
 
     @routes.get("/", include_in_schema=False)
@@ -621,7 +617,6 @@ def page_routes(engine: ServingEngine, model: str) -> APIRouter:
 
 
 def page_file(name: str) -> Response:
-    """A file of the pages."""
     if name not in assets():
         raise Refusal(404, f"There is no page {name!r}.")
     content, kind = asset(name)

@@ -191,7 +191,6 @@ LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\
 
 
 def limited(limits: Limits) -> type[HttpToolsProtocol]:
-    """The protocol of one server, with its limits."""
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     room = min(limits.all_connections, _open_files(limits.all_connections + FILES) - FILES)
@@ -225,7 +224,6 @@ def limited(limits: Limits) -> type[HttpToolsProtocol]:
                 next(iter(waiting)).abort()
 
         def served(self) -> None:
-            """Stop the clock."""
             self.head = 0
             _cancel(waiting.pop(self, None))
 
@@ -245,7 +243,6 @@ def limited(limits: Limits) -> type[HttpToolsProtocol]:
             self.transport.abort()
 
         def forget(self) -> None:
-            """Take the connection out of all lists."""
             self.served()
             _cancel(unread.pop(self, None))
             arriving.pop(self, None)
