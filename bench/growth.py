@@ -48,6 +48,7 @@ LENGTHS = (8, 64, 512)
 THOUSANDS = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 MILLIONS = (10_000, 100_000, 1_000_000, 10_000_000)
 REAL = 20_000  # wiki passages to draw from
+ARTICLES = (25, 100, 400, 1600)
 QUERIES, WIDTH, SHARD = 256, 384, 65_536
 ROUNDS, ENOUGH = 3, 1.0  # times that work is repeated, unless that many seconds are spent
 PAIRS, STEPS = 256, 2  # of a step by several processes
@@ -80,6 +81,10 @@ CURVES = (
     Curve("encoding", "encoding", "passages", (100, 300, 1000, 3000, 10_000), "corpus", "texts"),
     Curve("evaluation", "measures of a run", "lines", MILLIONS, "corpus", "run"),
     Curve("processes", "contrastive step, per process", "processes", (1, 2, 4), "processes"),
+    Curve("answers", "folder to first answer", "articles of 600 words", ARTICLES, "answers", "articles"),
+    Curve("script", "the plain script", "articles of 600 words", ARTICLES, "answers", "articles"),
+    Curve("update", "update of one article", "articles of 600 words", ARTICLES, "answers", "articles"),
+    Curve("hybrid", "60 questions, hybrid with sentences", "passages", THOUSANDS, "questions", "texts"),
 )
 
 
@@ -88,6 +93,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, help="folder with wiki and nq")
+    parser.add_argument("--model", type=Path, help="all-MiniLM-L6-v2, for the plain script (bench/build.py)")
     parser.add_argument("--only", nargs="*", metavar="CURVE", choices=[curve.name for curve in CURVES])
     parser.add_argument("--least", type=int, default=0, help="smallest size")
     parser.add_argument("--most", type=int, default=MILLIONS[-1], help="largest size")
@@ -99,8 +105,10 @@ def main() -> None:
     if args.child:
         child(args)
         return
+    if args.model is not None:
+        os.environ["LIEBIG_BENCH_MODEL"] = str(args.model)  # for the children
     for curve in CURVES:
-        if args.only is None or curve.name in args.only:
+        if curve.name in args.only if args.only is not None else curve.name != "script" or args.model:
             for size in curve.sizes:
                 if args.least <= size <= args.most:
                     point = measure(curve, size, args)
@@ -494,11 +502,92 @@ def evaluation(size: int, folder: Path, data: Path) -> Work:
     return lambda: at("whole")
 
 
+# Whole builds, of the articles of bench/build.py.
+
+
+def articles(size: int, folder: Path, data: Path) -> Work:
+    """A folder of articles as Markdown; a small one beside it, to warm up with."""
+    import build
+
+    def work() -> None:
+        for name, count in (("warm", 4), ("source", size)):
+            (folder / name).mkdir()
+            for number, text in enumerate(build.articles(data, count)):
+                (folder / name / f"{number:06d}.md").write_text(text + "\n", encoding="utf-8")
+
+    return work
+
+
+def built(folder: Path, name: str) -> Path:
+    """The retriever of a folder, which has answered a question."""
+    from build import QUESTION
+    from liebig.builder.build import build
+    from liebig.builder.build_config import BuildConfig
+
+    out = folder / f"{name}-retriever"
+    shutil.rmtree(out, ignore_errors=True)
+    result = build(BuildConfig(sources=(str(folder / name),)), out, lambda line: None)
+    assert result.retriever.search(QUESTION, 10), "an answer"
+    return out
+
+
+def answers(size: int, folder: Path, data: Path) -> Work:
+    built(folder, "warm")
+    return lambda: built(folder, "source")
+
+
+def script(size: int, folder: Path, data: Path) -> Work:
+    """As in bench/build.py, with all of its passages."""
+    import build
+
+    model = Path(os.environ["LIEBIG_BENCH_MODEL"])
+    args = argparse.Namespace(model=model, folder=folder / "source", most=sys.maxsize)
+    return lambda: {"cpu": build.theirs(args)["total"]}
+
+
+def update(size: int, folder: Path, data: Path) -> Work:
+    """A word more in one article, until it is found."""
+    from liebig import Retriever
+    from liebig.builder.update import update as update_folder
+
+    out = built(folder, "source")
+    changed = folder / "source" / "000000.md"
+    words = (f"zwieback{number}" for number in range(ROUNDS + 1))
+
+    def work() -> None:
+        word = next(words)
+        changed.write_text(f"{changed.read_text(encoding='utf-8')} {word}\n", encoding="utf-8")
+        update_folder(out, (str(folder / "source"),), lambda line: None)
+        assert Retriever.from_folder(out, verify=False).search(word, 1, "bm25"), "it is found"
+
+    work()
+    return work
+
+
+def hybrid(size: int, folder: Path, data: Path) -> Work:
+    """As bench/latency.py asks, three sentences per passage."""
+    import latency
+
+    args = argparse.Namespace(passages=size, sentences=3)
+    questions = list(islice(latency.rows(data / "nq" / "dev.jsonl.xz"), latency.QUESTIONS))
+    texts_of = (json.loads(line)["text"] for line in (folder / "collection" / "passages.jsonl").open())
+    asked = folder / "asked"
+    asked.mkdir()
+    ask = latency.ours(asked, list(texts_of), args)
+
+    def work() -> None:
+        for question in questions:
+            ask(question)
+
+    work()
+    return work
+
+
 CHILDREN: dict[str, Callable[[int, Path, Path], Work]] = {
     function.__name__: function
     for function in (
         cached, returned, whole, forward, training, processes, one_process, texts, bm25_index, bm25_query, store,
-        joined, batches, vectors, search, encoding, run, evaluation,
+        joined, batches, vectors, search, encoding, run, evaluation, articles, answers, script, update, hybrid,
     )
 }  # fmt: skip
 
