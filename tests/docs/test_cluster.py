@@ -5,16 +5,28 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from liebig.base import pipeline, workspace
+from liebig.stages import STAGES
+from liebig.train.log import read_log
 from tests.base.test_parts import files
 from tests.search.conftest import write_collection
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "howto" / "cluster.md").read_text(encoding="utf-8")
 PARTS = 2
+RECIPE = """
+model = { kind = "new", layers = 1, width = 16, heads = 2, max_positions = 64, dropout = 0.0 }
+stores = [{ path = "runs/store" }]
+source = { kind = "blocks" }
+objective = { kind = "mlm" }
+max_length = 48
+loop = { steps = 2, batch = 8, log_every = 1 }
+"""
 
 
 def block(words):
@@ -40,6 +52,22 @@ def skypilot():
     return yaml.safe_load(block("num_nodes"))["run"], "SKYPILOT_NODE_RANK", "SKYPILOT_NUM_NODES"
 
 
+def slurm_training():
+    facts = {"SLURM_JOB_NODELIST": "n[1-4]", "SLURM_JOB_NUM_NODES": "1", "SLURM_GPUS_ON_NODE": "2"}
+    return block("--no-kill"), {**facts, "SLURM_JOB_ID": "7"}
+
+
+def skypilot_training():
+    yaml = pytest.importorskip("yaml")
+    facts = {"SKYPILOT_NODE_IPS": "localhost\n10.0.0.2", "SKYPILOT_NUM_NODES": "1"}
+    return yaml.safe_load(block("accelerators"))["run"], {**facts, "SKYPILOT_NUM_GPUS_PER_NODE": "1"}
+
+
+def program(folder, name, line):
+    (folder / name).write_text(f"#!/bin/sh\n{line}\n")
+    (folder / name).chmod(0o755)
+
+
 @pytest.fixture(scope="module")
 def work(small_model, tmp_path_factory):
     """A folder with runs/ as the page has them, and `liebig` on the path."""
@@ -48,9 +76,7 @@ def work(small_model, tmp_path_factory):
     write_collection(home / "runs" / "collection", documents)
     shutil.copytree(small_model, home / "runs" / "model")
     (home / "bin").mkdir()
-    command = home / "bin" / "liebig"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m liebig "$@"\n')
-    command.chmod(0o755)
+    program(home / "bin", "liebig", f'exec {sys.executable} -m liebig "$@"')
     run(home, block("liebig merge"), {})
     return home
 
@@ -75,3 +101,28 @@ def test_a_script_makes_parts_that_merge(form, work):
     merged = files(work / "runs" / form.__name__)
     assert merged == files(work / "runs" / "vectors")
     assert {name for name in merged if name.endswith("vectors.npy")} >= {"shards/00000/vectors.npy"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # three processes that import torch, on a machine that may be busy
+def test_both_scripts_of_a_training_make_the_same_run(tmp_path):
+    recipe = tomllib.loads((ROOT / "recipes" / "smoke" / "mlm.toml").read_text(encoding="utf-8"))["stages"]
+    del recipe["model"]
+    recipe["collection"]["paths"] = [str(ROOT / "recipes" / "smoke" / "texts")]
+    pipeline.run(pipeline.plan_stages(STAGES, recipe, tmp_path / "runs"), lambda line: None)
+    (tmp_path / "recipe.toml").write_text(RECIPE)
+    (tmp_path / "bin").mkdir()
+    program(tmp_path / "bin", "srun", 'shift; exec "$@"')
+    program(tmp_path / "bin", "scontrol", "echo localhost; echo n2")
+    program(tmp_path / "bin", "torchrun", f'exec {sys.executable} -m torch.distributed.run "$@"')
+    logs = []
+    for form in (slurm_training, skypilot_training):
+        script, facts = form()
+        port = 20_000 + os.getpid() % 20_000
+        run(tmp_path, script.replace("29400", str(port)), {**facts, "CUDA_VISIBLE_DEVICES": ""})
+        logs.append(read_log(tmp_path / "runs" / "pretrained"))
+        assert workspace.read_manifest(tmp_path / "runs" / "pretrained").kind == "pretrain"
+        shutil.rmtree(tmp_path / "runs" / "pretrained")
+    two, one = ([line["loss"] for line in lines if "loss" in line] for lines in logs)
+    assert len(two) == 2
+    assert two == pytest.approx(one, rel=1e-4)

@@ -22,14 +22,14 @@ STEPS = 36
 KILLS = 4
 
 
-def whole_run(world: World, folder: Path) -> dict[str, torch.Tensor]:
+def whole_run(world: World, folder: Path, dropout: float = 0.2) -> dict[str, torch.Tensor]:
     """Everything that has state: moments, averages, a counter, dropout, evaluations, means between lines."""
 
     def batches(step: int) -> Batch:
         time.sleep(0.002)
         return world.slice(spans(5, seed=3, step=step))
 
-    objective = Toy(dropout=0.2)
+    objective = Toy(dropout=dropout)
     loop = LoopConfig(steps=STEPS, log_every=3, checkpoint_every=4, eval_every=10, chunk_tokens=30, workers=1)
     optim = AdamWConfig(lr=0.01) if world.size == 1 else ASAMConfig(lr=0.01, rho=0.1)
     evaluate = lambda o: {"norm": float(o.head.weight.norm()) % 0.1}  # noqa: E731
@@ -70,3 +70,26 @@ def test_a_run_killed_at_random_moments_ends_like_one_that_was_not(tmp_path: Pat
     assert (killed / "log.jsonl").read_bytes() == (straight / "log.jsonl").read_bytes()
     best = [load_checkpoint(Toy(), folder, "best") for folder in (straight, killed)]
     assert best[0] == best[1]
+
+
+def test_a_run_of_three_processes_of_which_one_is_killed_goes_on_with_two(tmp_path: Path) -> None:
+    expected = together(whole_run, 3, tmp_path / "straight", tmp_path / "straight" / "run", 0.0)[0]
+    processes = start(whole_run, 3, tmp_path / "three", tmp_path / "run", 0.0)
+    while last_step(tmp_path / "run") < 12 and processes[0].is_alive():
+        time.sleep(0.002)
+    processes[1].kill()
+    for process in processes:  # torchrun ends the others, too
+        process.terminate()
+        process.join()
+    assert last_step(tmp_path / "run") < STEPS
+    for found in together(whole_run, 2, tmp_path / "two", tmp_path / "run", 0.0):
+        torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
+    lines, killed = (read_log(folder / "run") for folder in (tmp_path / "straight", tmp_path))
+    assert [line["step"] for line in killed] == [line["step"] for line in lines]
+    for line, other in zip(lines, killed):
+        for name in {
+            "loss",
+            "losses",
+            "norm",
+        } & line.keys():  # spread and uniformity are of each process' own rows
+            assert other[name] == pytest.approx(line[name], rel=1e-8, abs=1e-8)
