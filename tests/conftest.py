@@ -13,7 +13,6 @@ import shutil
 import ssl
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,8 +47,6 @@ SLOW_TO_START = {
     "llama_index": 2,
 }
 ROOT = Path(__file__).parent.parent
-LARGE = 1 << 20  # bytes
-TICK = 100_000_000  # nanoseconds, many times that of any clock of files
 
 
 # What a file of tests has in it that cannot run on Windows.
@@ -145,27 +142,6 @@ def weights_to_come_are_not_drawn() -> Iterator[None]:
 def _reset(module: Any, reset: Any) -> None:
     if module.weight is None or not module.weight.is_meta:
         reset(module)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def large_files_are_hashed_once() -> Iterator[None]:
-    """A build hashes its encoder a dozen times. A file that was written since has another time, and is hashed again."""
-    with pytest.MonkeyPatch.context() as patch:
-        from liebig.base import workspace
-
-        patch.setattr(workspace, "hash_file", functools.partial(_hash_file, workspace.hash_file, {}))
-        yield
-
-
-def _hash_file(hash_file: Any, known: dict[Any, str], path: Path) -> str:
-    now, stat = time.time_ns(), path.stat()
-    # What is written within a tick of the clock after it was hashed would have the same time.
-    if stat.st_size < LARGE or now - stat.st_ctime_ns < TICK:
-        return hash_file(path)
-    key = stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
-    if key not in known:
-        known[key] = hash_file(path)
-    return known[key]
 
 
 @pytest.fixture(scope="session", autouse=True)

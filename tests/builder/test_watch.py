@@ -1,13 +1,21 @@
 """A watched folder: a file that is saved is found, also by a server, and what nobody means starts no update."""
 
+import json
+import re
+import subprocess
+import sys
 import threading
 import time
+import urllib.request
 
 import pytest
 
 from liebig.base.errors import RecipeError
 from liebig.builder import watch as watch_module
+from liebig.builder.update import update
 from liebig.builder.watch import is_meant, watch
+from liebig.model.encoder import Encoder
+from liebig.search.embed import keep_models
 from liebig.search.retriever import Retriever
 from tests.worlds.books import write_documents
 
@@ -49,6 +57,19 @@ def test_a_saved_file_is_found_and_a_deleted_one_is_not(watched):
     ]
 
 
+def test_the_model_is_loaded_once_for_all_changes(made, tmp_path, monkeypatch):
+    loaded, load = [], Encoder.load
+    monkeypatch.setattr(Encoder, "load", lambda path: loaded.append(path) or load(path))
+    source, out = write_documents(tmp_path / "source"), tmp_path / "out"
+    made(source, out)
+    with keep_models():
+        for word in ("zither", "lyre"):
+            loaded.clear()
+            (source / "new.md").write_text(f"# The {word}\n\nA {word} lies in the attic.\n")
+            update(out, [], lambda line: None)
+    assert not loaded
+
+
 def test_an_update_that_fails_is_said_and_the_next_one_is_tried(watched, monkeypatch):
     source, _, lines = watched
     update = watch_module.update
@@ -85,3 +106,56 @@ def test_names_without_files_cannot_be_watched(made, tmp_path, monkeypatch):
     made(write_documents(tmp_path / "source"), tmp_path / "out")
     with pytest.raises(RecipeError, match="stdlib: cannot be watched"):
         watch(tmp_path / "out", ["stdlib:"], lambda line: None)
+
+
+def test_a_server_that_watches_finds_what_is_saved_and_answers_all_the_time(made, tmp_path):
+    source, out = write_documents(tmp_path / "source"), tmp_path / "out"
+    made(source, out)
+    command = [sys.executable, "-m", "liebig", "serve", str(out), "--watch", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        lines, address = [], None
+        while address is None and (line := server.stderr.readline()):
+            lines.append(line)
+            address = re.search(r"http://[\d.]+:\d+", line)
+        assert address, lines
+        reader = threading.Thread(target=server.stderr.read)  # a full pipe would stop the server
+        reader.start()
+
+        def ask(words):
+            with urllib.request.urlopen(
+                f"{address[0]}/search?q={words}&k=3&system=bm25", timeout=60
+            ) as answer:
+                return json.load(answer)
+
+        stop, generations, failed = threading.Event(), [], []
+
+        def ask_on():
+            while not stop.is_set():
+                try:
+                    answer = ask("barley")
+                    assert answer["results"][0]["doc"] == "barley.md"
+                    generations.append(answer["generation"])
+                except (OSError, ValueError, LookupError, AssertionError) as error:
+                    failed.append(error)
+                time.sleep(0.02)
+
+        client = threading.Thread(target=ask_on)
+        client.start()
+        try:
+            for word in ("zither", "lyre"):  # the first may be read as the watching begins
+                (source / f"{word}.md").write_text(f"# The {word}\n\nA {word} lies in the attic.\n")
+                wait_for(
+                    lambda word=word: [hit["doc"] for hit in ask(word)["results"]] == [f"{word}.md"], 600
+                )
+            (source / "lyre.md").rename(source / "harp.md")
+            wait_for(lambda: [hit["doc"] for hit in ask("lyre")["results"]] == ["harp.md"], 600)
+        finally:
+            stop.set()
+            client.join()
+            server.terminate()
+            reader.join()
+        assert server.wait(60) == 0
+    assert not failed
+    assert generations == sorted(generations)
+    assert generations[-1] >= 4

@@ -16,6 +16,7 @@ import mmap
 import os
 import weakref
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -180,7 +181,12 @@ def _mapped(path: Path) -> NDArray[Any]:
 
 def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Shape and type. numpy's own reader also accepts headers of Python 2, with a warning on the terminal."""
-    fields = ast.literal_eval(file.read(int.from_bytes(file.read(2), "little")).decode("latin-1"))
+    return _parsed(file.read(int.from_bytes(file.read(2), "little")))
+
+
+@lru_cache(maxsize=1 << 10)  # an index of many updates has many small arrays, most of them alike
+def _parsed(text: bytes) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    fields = ast.literal_eval(text.decode("latin-1"))
     if not isinstance(fields, dict) or fields.keys() != {"descr", "fortran_order", "shape"}:
         raise ValueError("the header has other fields than those of an array")
     shape, dtype = fields["shape"], np.lib.format.descr_to_dtype(fields["descr"])

@@ -160,7 +160,13 @@ def _resolve(value: Any, done: Mapping[str, Path], path: Path | None, name: str)
     return str(done[stage] / rest) if slash else str(done[stage])
 
 
-def run_stage(stage: Stage, config: Config, out: Path, part: workspace.StagePart = workspace.WHOLE) -> None:
+def run_stage(
+    stage: Stage,
+    config: Config,
+    out: Path,
+    part: workspace.StagePart = workspace.WHOLE,
+    lasting: bool = True,
+) -> None:
     """Run one stage, or a part of it, into its folder."""
     known = resolved(config)
     with workspace.stage(
@@ -171,6 +177,7 @@ def run_stage(stage: Stage, config: Config, out: Path, part: workspace.StagePart
         seed=getattr(config, "seed", None),
         part_of=stage.part_of,
         part=part,
+        lasting=lasting,
     ) as folder:
         stage.run(known, folder)
 

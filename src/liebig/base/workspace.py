@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import cache, lru_cache
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,8 @@ MANIFEST = "manifest.json"
 INTENT = ".intent.json"
 LOCK = ".lock"
 RACY = 2.0  # seconds after a change in which another one might not show in the times of a file
+TICK = 0.02  # the same on disks that count more than whole seconds
+MOST_HASHES = 1 << 17  # of files that are remembered
 OWN = ".liebig"  # a retriever in the folder it was built from (`builder/project_file.py`)
 PACKAGES = ("liebig", "torch", "transformers", "tokenizers", "numpy", "PyStemmer", "faiss-cpu")
 
@@ -136,8 +138,12 @@ def stage(
     resume: bool = True,
     part_of: str = "",
     part: StagePart = WHOLE,
+    lasting: bool = True,
 ) -> Iterator[Folder]:
     """A folder to write into; it becomes `out` when the block ends.
+
+    What is not `lasting` is not waited for on its way to the disk: nothing but later runs reads it, and they look at
+    hashes. On a disk that is slow to sync, waiting is most of the time of a small update.
 
     Bad input (a LiebigError) leaves nothing behind; training that broke off, a lack of memory, Ctrl-C and a kill
     leave the partial folder, to be looked at and taken up again.
@@ -163,7 +169,7 @@ def stage(
                 changed = ", ".join(_changes(_flat(left), _flat(intent)))
                 say(f"{partial} was left by a run that differs in {changed}: it is begun anew")
             _clear(partial)
-            atomic_write(partial / INTENT, json.dumps(intent).encode())
+            (partial / INTENT).write_bytes(json.dumps(intent).encode())  # cut off by a kill, it is no intent
         started = _now()
         try:
             yield Folder(partial, out, resumed, part)
@@ -176,7 +182,7 @@ def stage(
                 _allow_to_move(lock)
                 shutil.rmtree(partial, ignore_errors=True)
             raise
-        _finish(partial, intent, seed, started, part_of)
+        _finish(partial, intent, seed, started, part_of, lasting)
         _allow_to_move(lock)
         _swap(partial, out)
         (out / INTENT).unlink()
@@ -207,17 +213,20 @@ def places(out: Path) -> tuple[Path, Path]:
     return out, out.with_name(out.name + ".partial")
 
 
-def _finish(partial: Path, intent: Mapping[str, Any], seed: int | None, started: str, part_of: str) -> None:
+def _finish(
+    partial: Path, intent: Mapping[str, Any], seed: int | None, started: str, part_of: str, lasting: bool
+) -> None:
     """Hash and sync every file, then write the manifest."""
-    files = sorted(p for p in partial.rglob("*") if p.is_file() and p.name not in (LOCK, INTENT))
-    names = {p.relative_to(partial).as_posix(): p for p in files}
-    for path in (*files, *(p for p in partial.rglob("*") if p.is_dir())):
-        sync(path)
+    paths = [p for p in partial.rglob("*") if p.name not in (LOCK, INTENT)]
+    names = {p.relative_to(partial).as_posix(): p for p in sorted(paths) if p.is_file()}
+    if lasting:
+        with ThreadPoolExecutor() as pool:  # one commit of the file system takes in many of them
+            list(pool.map(sync, paths))
     manifest = Manifest(
         kind=intent["kind"],
         recipe=intent["recipe"],
         inputs=intent["inputs"],
-        outputs={name: hash_file(path) for name, path in names.items()},
+        outputs={name: _hash_output(path) for name, path in names.items()},
         sizes={name: path.stat().st_size for name, path in names.items()},
         versions=versions(),
         seed=seed,
@@ -257,7 +266,7 @@ def verify(folder: Path, *, hashes: bool = True, below: str = "", largest: int |
         if not path.is_file():
             raise CorruptError(f"{name} is missing", file=folder, fix=AGAIN)
         hashed = hashes and (largest is None or size <= largest)
-        if path.stat().st_size != size or (hashed and hash_file(path) != recorded):
+        if path.stat().st_size != size or (hashed and _hash_output(path) != recorded):
             raise CorruptError(f"{name} does not match the manifest", file=folder, fix=AGAIN)
     return manifest
 
@@ -531,6 +540,12 @@ def hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _hash_output(path: Path) -> str:
+    """The hash of a stage's file. Links to it share it, so the time at which one was made does not count."""
+    facts = path.stat()
+    return hash_file(path) if _is_racy(facts.st_mtime_ns) else _hash_once(path, facts)
+
+
 def _hash_readable(path: Path) -> str:
     """The hash of an input, or a mark where it is not a readable file; the stage that reads it reports why."""
     try:
@@ -539,17 +554,29 @@ def _hash_readable(path: Path) -> str:
         facts = path.stat()
         if time.time() - max(facts.st_mtime, facts.st_ctime) < RACY:
             return hash_file(path)
-        return _hash_of(path, (facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns))
+        return _hash_once(path, facts, facts.st_ctime_ns)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
             raise
         return errno.errorcode[error.errno]
 
 
-@lru_cache(maxsize=1 << 17)
-def _hash_of(path: Path, stamp: tuple[int, ...]) -> str:
+def _is_racy(changed: int) -> bool:
+    """Whether another change may not show in the time of the last one, in nanoseconds; some disks count seconds."""
+    return time.time_ns() - changed < (TICK if changed % 10**9 else RACY) * 10**9
+
+
+_HASHES: dict[tuple[int, ...], str] = {}
+
+
+def _hash_once(path: Path, facts: os.stat_result, *more: int) -> str:
     """The hash of a file, kept while its stamp is the same: who follows a folder asks again with every change."""
-    return hash_file(path)
+    stamp = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, *more)
+    if (known := _HASHES.get(stamp)) is None:
+        if len(_HASHES) >= MOST_HASHES:
+            _HASHES.clear()
+        known = _HASHES[stamp] = hash_file(path)
+    return known
 
 
 def _hash_json(value: Any) -> str:

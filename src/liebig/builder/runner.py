@@ -18,6 +18,8 @@ from liebig.base.json_output import without_text
 from liebig.base.pipeline import Planned, Stage
 from liebig.base.progress import Whole, is_verbose, say
 from liebig.collection import Collection
+from liebig.indexes import open_index
+from liebig.indexes.base import Index
 from liebig.indexes.exact import ExactIndex
 from liebig.indexes.faiss import FaissIndex
 from liebig.model.folder import text_reader
@@ -51,12 +53,19 @@ class Builder:
         self.sentences: dict[tuple[Path, Path], Path] = {}  # made with the passages of a source, by a model
         self.expected: dict[str, float] = {}  # seconds, by the names of phases; those that are known
         self.before = description.read(out) if description.is_retriever(out) else None
+        self._opened: dict[str, Index] = {}
         description.remove_old(out, self.before)
 
     @property
     def generation(self) -> int:
         """The generation in the folder; 0 where there is nothing yet."""
         return self.before.generation if self.before is not None else 0
+
+    def index(self, name: str) -> Index:
+        """An index of the present generation, opened once."""
+        if name not in self._opened:
+            self._opened[name] = open_index(self.out / name, hashes=False)
+        return self._opened[name]
 
     def work(self, name: str, stage: Stage[C], config: C) -> Path:
         planned = Planned(name, stage, config, self.out / WORK / name)
@@ -81,7 +90,8 @@ class Builder:
             say(f"{name}: {planned.stage.name} ...")
             began = time.monotonic()
             with without_text(not is_verbose()):  # what it prints as a command
-                pipeline.run_stage(planned.stage, planned.config, planned.out)
+                lasting = planned.out.parent.name != WORK
+                pipeline.run_stage(planned.stage, planned.config, planned.out, lasting=lasting)
             self.took[planned.name] = time.monotonic() - began
         return planned.out
 

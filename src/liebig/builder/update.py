@@ -370,7 +370,7 @@ def _update_index(
 
 def _passage_encoding(builder: Builder, before: RetrieverDescription, changes: Path) -> EncodeConfig:
     """As the folder was built: in pieces or not, with sentences or not."""
-    pieces = open_index(builder.out / str(before.index), hashes=False).about.get("pieces")
+    pieces = builder.index(str(before.index)).about.get("pieces")
     long: Long = "max" if pieces else "first"
     inner = before.sentences is not None and _in_context(builder, before.sentences)
     encoding = passage_encoding(changes, builder.out / str(before.model), long, sentences=inner)
@@ -402,7 +402,7 @@ def _taking(
 
 def _in_context(builder: Builder, sentences: str) -> bool:
     """Whether sentences were pooled from the states of their passages."""
-    return bool(open_index(builder.out / sentences, hashes=False).about.get(IN_CONTEXT))
+    return bool(builder.index(sentences).about.get(IN_CONTEXT))
 
 
 def _update_sentences(
@@ -452,7 +452,7 @@ def _extended(
     has_stale = stale.stat().st_size > 0
     if not (counts.passages or has_stale):
         return base.name
-    if open_index(base, hashes=False).fragmented:
+    if builder.index(base.name).fragmented:
         base = builder.work(f"compact-{part}", COMPACT, CompactConfig(index=base))
     config = IndexConfig(
         base=base,

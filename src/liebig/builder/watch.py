@@ -17,6 +17,7 @@ from liebig.builder.update import built_with, update
 from liebig.formats.convert import Converter
 from liebig.formats.left_out import IGNORE_FILES, by_name
 from liebig.search import retriever_folder as description
+from liebig.search.embed import keep_models
 
 QUIET_MS, LONGEST_MS = 100, 800  # without a further change, and in all, before an update begins
 ASKED_MS = 500  # between two looks at whether to stop
@@ -50,17 +51,18 @@ def watch(
         raise_interrupt=True,
     )
     next(seen)  # what is saved while the first update reads is seen from now on
-    update(out, sources, say, strict, reading, convert)
-    say(f"Watching {', '.join(map(str, folders))}; Ctrl-C ends it.")
-    for changes in seen:
-        if stop():
-            return
-        if not changes:
-            continue
-        try:
-            update(out, sources, say, strict, reading, convert)
-        except LiebigError as error:
-            say(f"Nothing was updated: {error}")
+    with keep_models():
+        update(out, sources, say, strict, reading, convert)
+        say(f"Watching {', '.join(map(str, folders))}; Ctrl-C ends it.")
+        for changes in seen:
+            if stop():
+                return
+            if not changes:
+                continue
+            try:
+                update(out, sources, say, strict, reading, convert)
+            except LiebigError as error:
+                say(f"Nothing was updated: {error}")
 
 
 def _folders(sources: Sequence[str], out: Path) -> list[Path]:

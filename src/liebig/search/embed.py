@@ -17,14 +17,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from importlib.util import find_spec
 from itertools import accumulate, islice, pairwise, repeat
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    runtime_checkable,
+)
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +73,7 @@ if TYPE_CHECKING:
 
     from liebig.model.encoder import Encoder
 
+P, T = ParamSpec("P"), TypeVar("T")
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
@@ -535,6 +547,37 @@ class Embedding:
     cut: bool
 
 
+_KEPT: ContextVar[dict[tuple[Any, ...], Any] | None] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def keep_models() -> Iterator[None]:
+    """Within, a model is loaded once while its files stay the same: who follows a folder needs it with every change."""
+    token = _KEPT.set({})
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
+
+
+def _once_where_kept(load: Callable[P, T]) -> Callable[P, T]:
+    """A function that loads the model of a folder, its second argument."""
+
+    @wraps(load)
+    def known(*args: P.args, **options: P.kwargs) -> T:
+        models = _KEPT.get()
+        if models is None:
+            return load(*args, **options)
+        facts = [file.stat() for file in sorted(model_folder(cast(Path, args[1])).rglob("*"))]
+        stamps = [(one.st_ino, one.st_size, one.st_mtime_ns) for one in facts]
+        key = *args, *sorted(options.items()), *stamps
+        if key not in models:
+            models[key] = load(*args, **options)
+        return cast(T, models[key])
+
+    return known
+
+
 class Embedder:
     """An encoder, how its queries and passages are laid out, and the forward that suits its device."""
 
@@ -566,6 +609,7 @@ class Embedder:
         self._models: dict[tuple[int, bool, int], Model] = {}
 
     @classmethod
+    @_once_where_kept
     def load(
         cls,
         path: Path,
@@ -608,7 +652,7 @@ class Embedder:
 
     def reading(self, passage: RoleLayout, query: RoleLayout, *, unit: bool) -> Embedder:
         """The same model, reading texts in another way."""
-        return Embedder(
+        other = Embedder(
             self._encoder,
             passage,
             query,
@@ -617,6 +661,8 @@ class Embedder:
             precision=self._precision,
             folder=self.folder,
         )
+        other._models = self._models
+        return other
 
     @property
     def reader(self) -> TextReader:
@@ -674,7 +720,7 @@ class Embedder:
         return EncodingPlan(frame_of(layout), self.budget)
 
     def model(self, layout: RoleLayout, *, unit: bool) -> Model:
-        """The forward, made once for the number of threads of the thread that calls."""
+        """The forward, made once for the number of threads of the thread that calls, whichever way texts are read."""
         key = self.reader.skip(layout), unit, set_threads()
         if key not in self._models:
             if isinstance(self._encoder, NumpyEncoder):

@@ -17,7 +17,7 @@ import json
 import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Annotated, Any, Literal, NamedTuple
@@ -329,7 +329,11 @@ class Tokenizer:
     @classmethod
     def from_folder(cls, path: str | Path) -> Tokenizer:
         """The fast tokenizer of a model folder: tokenizer.json, or the older files (`folder.py`)."""
-        return cls(load(Path(path)))
+        stamps = []
+        for file in sorted(Path(path).glob("*.*")):
+            facts = file.stat()
+            stamps.append((file.name, facts.st_ino, facts.st_size, facts.st_mtime_ns))
+        return _loaded(Path(path), *stamps)
 
     @classmethod
     def train(
@@ -569,3 +573,9 @@ def _find(part: list[int], whole: list[int], start: int) -> int:
         if whole[i : i + len(part)] == part:
             return i
     raise ModelError("the special tokens of this tokenizer change the text they surround")
+
+
+@lru_cache(maxsize=2)
+def _loaded(folder: Path, *stamps: tuple[str | int, ...]) -> Tokenizer:
+    """The tokenizer of a folder, while its files are the same: every stage of an update asks for it."""
+    return Tokenizer(load(folder))
