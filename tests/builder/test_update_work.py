@@ -7,7 +7,9 @@ import sys
 import numpy as np
 import pytest
 
+from liebig.base.errors import RecipeError
 from liebig.builder.update import update
+from liebig.builder.watch import watch
 from liebig.collection import Collection
 from liebig.formats import read_before
 from liebig.formats.convert import config_file, given_converters
@@ -155,3 +157,18 @@ def test_converters_of_the_user_read_files_of_a_build_once(made, tmp_path, monke
     other = given_converters([f".odd={sys.executable} -c 'print(1, 2, 3)' {{path}}"])
     update(tmp_path / "out", [], lambda line: None, convert=other)
     assert collection_of(tmp_path / "out").document("note.odd").text == "1 2 3"
+
+
+def test_an_update_reads_no_source_that_only_the_folder_names(world, tmp_path, monkeypatch):
+    source, out, run = world
+    monkeypatch.setenv("LIEBIG_STATE", str(tmp_path / "of_somebody_else"))
+    (source / "zither.md").write_text("# The zither\n\nA zither lies in the attic.\n")
+    for follow in (update, watch):
+        with pytest.raises(RecipeError, match="was not indexed by you on this machine"):
+            follow(out, [], lambda line: None)
+    assert read(out).generation == 1
+    update(out, [str(source)], lambda line: None)
+    assert read(out).generation == 2
+    (source / "zither.md").unlink()
+    assert run() is not None, "it was named once"
+    assert read(out).generation == 3

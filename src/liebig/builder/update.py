@@ -9,6 +9,7 @@ what changed and the questions of the check; memory: 16 bytes per passage.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -328,9 +329,20 @@ def built_with(
     convert: tuple[Converter, ...] = (),
 ) -> BuildConfig:
     """The sources and the language a folder was built with, or other sources."""
-    given = tuple(map(absolute, sources)) or tuple(before.more.get("sources", ()))
+    named = tuple(map(absolute, sources))
+    given = named or tuple(before.more.get("sources", ()))
     if not given:
         raise RecipeError("the folder does not say what it was built from", file=out, fix="name the source")
+    # A retriever of somebody else may name any folder of the reader.
+    unknown = (
+        () if named else (path for path in given if os.path.exists(path) and not own_sources.is_noted(path))
+    )
+    if path := next(iter(unknown), ""):
+        raise RecipeError(
+            f"{path!r} was not indexed by you on this machine, so it is not read because the folder says so",
+            file=out,
+            fix=f"name what to read: liebig update {out} SOURCE",
+        )
     if before.model is None or before.bm25 is None:
         raise RecipeError(
             "only a folder with a BM25 index and a model can be updated", file=out, fix="run liebig build"
