@@ -20,6 +20,10 @@ def write(folder):
     (folder / "conges.md").write_text(f"# Congés\n\n{FRENCH.format('enfants')}\n")
     (folder / "kueche.md").write_text(f"# Küche\n\n{GERMAN.format('das Material')}\n")
     (folder / "list.txt").write_text("roof\n\nwindow\n")
+    (folder / "notizen" / "alt").mkdir(parents=True)
+    for word in ("Material", "Werkzeug", "Fenster"):
+        (folder / "notizen" / f"{word}.md").write_text(f"# {word}\n\n{GERMAN.format(f'das {word}')}\n")
+    (folder / "notizen" / "alt" / "list.txt").write_text("Dächer\n\nFenster\n")
     return folder
 
 
@@ -32,9 +36,9 @@ def mixed(made, tmp_path_factory):
 
 def test_a_build_says_its_languages_and_names_a_multilingual_model(mixed):
     _, lines = mixed
-    assert "Languages of the documents: English 6, French 1, German 1, unknown 1" in lines
+    assert "Languages of the documents: English 6, German 4, French 1, unknown 2" in lines
     [advice] = [line for line in lines if "multilingual" in line]
-    assert advice.startswith("2 documents are not in English")
+    assert advice.startswith("5 documents are not in English")
     assert "--model" in advice
 
 
@@ -51,9 +55,10 @@ def test_the_language_is_metadata_that_searches_filter_by(mixed):
     retriever = Retriever.from_folder(mixed[0])
     hits = retriever.search("roof", k=10, filters={"language": ["fr", "de"]})
     assert {hit.metadata["language"] for hit in hits} == {"fr", "de"}
-    assert retriever.info()["languages"] == {"en": 6, "fr": 1, "de": 1, "": 1}
+    assert retriever.info()["languages"] == {"en": 6, "de": 4, "fr": 1, "": 2}
     texts = {passage.id: passage.language for passage in retriever.current.collection.passages()}
     assert texts["list.txt-0"] == "en", "what is not known is taken to be in the language of most"
+    assert texts["notizen/alt/list.txt-0"] == "de", "of its folder, or of the one above it"
 
 
 def test_a_language_that_is_named_is_that_of_all_documents(made, tmp_path):
@@ -72,7 +77,7 @@ def test_an_update_takes_in_another_language(made, tmp_path):
     update(tmp_path / "out", [], lambda line: None)
     retriever = Retriever.from_folder(tmp_path / "out")
     assert retriever.search("kuche", k=1, system="bm25")[0].doc == "kueche.md"
-    assert read(tmp_path / "out").more["languages"] == {"en": 6, "fr": 1, "de": 1, "": 1}
+    assert read(tmp_path / "out").more["languages"] == {"en": 6, "de": 4, "fr": 1, "": 2}
 
 
 @pytest.mark.parametrize(

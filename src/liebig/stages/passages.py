@@ -12,13 +12,15 @@ import json
 import mmap
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Annotated, BinaryIO, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from liebig.base import npy
@@ -47,6 +49,7 @@ AUTO = "auto"  # the language of every document is its own
 COPIES, COPIES_SHOWN = "copies.json", 20  # how many copies there are; paths that an original names
 LETTERS = re.compile(r"[^\W_]+")
 RARE = 1e-3  # share of the documents below which a language is more often a mistake than a language
+ENOUGH = 3  # documents of a known language that tell the language of the others in a folder
 
 
 class PassagesConfig(Config):
@@ -121,7 +124,8 @@ def _printed(text: str) -> int:
 class LanguageCutters:
     """Cutters by language.
 
-    Documents whose language is not known, or is that of very few, are taken to be in the language of most documents.
+    Documents whose language is not known (a short note, a table), or is that of very few, are taken to be in the
+    language of most documents of their folder, or of the nearest one above it with enough of them.
     """
 
     def __init__(self, config: PassagesConfig) -> None:
@@ -131,19 +135,39 @@ class LanguageCutters:
         counts = Collection(config.collection).languages if self._detected else {}
         self._main = next(iter(counts), "")
         self._known = {c for c, count in counts.items() if c and count >= RARE * sum(counts.values())}
+        self._folders: dict[str, str] = {}  # the language of most documents, where that may be another one
         self._cutters: dict[str | None, Cutter] = {}
 
-    @property
-    def salt(self) -> int:
-        """A number that changes when documents are told to be in other languages."""
-        return hash64(f"{self._main} {sorted(self._known)}")
+    def salts(self, source: Collection) -> NDArray[np.uint64]:
+        """A number for each document, which changes with its language; what their folders tell is counted first."""
+        if len(self._known) < 2:
+            return np.full(source.count("documents"), hash64(self._main), np.uint64)
+        metadata = [_metadata_of(line, source) for line in source.lines("documents")]
+        counts = defaultdict[str, Counter[str]](Counter)
+        for fields in metadata:
+            if (code := code_of(fields.get("language", ""))) in self._known:
+                for folder in _above(fields.get("folder", "")):
+                    counts[folder][code] += 1
+        self._folders = {
+            folder: count.most_common(1)[0][0] for folder, count in counts.items() if count.total() >= ENOUGH
+        }
+        return np.array([hash64(self._told(fields)) for fields in metadata], np.uint64)
+
+    def _told(self, metadata: Mapping[str, str]) -> str:
+        """The language that a document is told to be in."""
+        code = code_of(metadata.get("language", ""))
+        if code in self._known:
+            return code
+        above = _above(metadata.get("folder", "")) if self._folders else ()
+        return next((self._folders[folder] for folder in above if folder in self._folders), self._main)
 
     def language_of(self, record: Document | Passage) -> str:
         """The code of a record's language; "" where languages were not detected."""
-        own = record.language if isinstance(record, Passage) else record.metadata.get("language", "")
+        if isinstance(record, Document):
+            return self._told(record.metadata) if self._detected else ""
         if not self._detected:
-            return own if isinstance(record, Passage) else ""
-        code = code_of(own)
+            return record.language
+        code = code_of(record.language)
         return code if code in self._known else self._main
 
     def of(self, language: str) -> Cutter:
@@ -152,6 +176,23 @@ class LanguageCutters:
         if known not in self._cutters:
             self._cutters[known] = by_tokens(self._tokenizer, self._length, language=known)
         return self._cutters[known]
+
+
+def _metadata_of(line: bytes, source: Collection) -> Mapping[str, str]:
+    """The metadata of a document's line; where they are last, as Liebig writes them, all else is not parsed."""
+    try:
+        metadata: dict[str, str] = json.loads(b"{" + line[line.rindex(b'"metadata"') :])["metadata"]
+        metadata["language"] + metadata["folder"]
+    except (ValueError, LookupError, TypeError):
+        return source.document_of(line).metadata
+    return metadata
+
+
+def _above(folder: str) -> Iterator[str]:
+    """A folder of the source, and those that it is in."""
+    while folder and folder != ".":
+        yield folder
+        folder = folder.rpartition("/")[0]
 
 
 class CopyFilter:
@@ -196,7 +237,7 @@ def _letters(text: str) -> str:
 class EarlierCut:
     """The passages of an earlier run by the same recipe, to be copied for documents that say what they said then.
 
-    `index/cuts.npy` has a row per document: a hash of its line and of the languages that were told apart, and where
+    `index/cuts.npy` has a row per document: a hash of its line and of the language that it was told to be in, and where
     its passages and their sections end. Copies of other documents, and their originals, are cut anew.
     """
 
@@ -237,7 +278,7 @@ def cut_collection(
 
     False where this is a part: then the passages of some of the documents are written, for the merge.
     """
-    covered = set[str]()
+    salts, covered = cutters.salts(source), set[str]()
     for passage in source.passages() if source.has("passages") else ():
         if passage.text.strip() or passage.title.strip():
             covered.add(passage.doc)
@@ -258,7 +299,7 @@ def cut_collection(
     for name in ("documents", "passages", "queries"):  # an interrupted run may have left some
         (out / f"{name}.jsonl").unlink(missing_ok=True)
     where = Where(str(source.path))
-    cuts = np.pad((source.line_hashes("documents") ^ np.uint64(cutters.salt))[:, None], ((0, 0), (0, 2)))
+    cuts = np.pad((source.line_hashes("documents") ^ salts)[:, None], ((0, 0), (0, 2)))
     with CollectionWriter(out) as writer, (out / SECTIONS).open("wb") as sections:
         for passage in source.passages() if source.has("passages") else ():
             if passage.text.strip() or passage.title.strip():
