@@ -12,8 +12,12 @@ The last line is `ratio: X`, the CPU time of `find` and `cat` over ours.
 from __future__ import annotations
 
 import argparse
+import bz2
+import gzip
 import json
+import lzma
 import os
+import plistlib
 import subprocess
 import sys
 import tempfile
@@ -95,6 +99,15 @@ def many_files(count: int) -> float:
 
 PARAGRAPHS = [SENTENCE.format(n=n) * 3 for n in range(800)]
 TEXT = "\n\n".join(PARAGRAPHS)
+FEW = PARAGRAPHS[:60]  # what the writer of old Office files of the tests has room for
+
+
+def calendar(kind: str, field: str, around: str = "") -> str:
+    """A file of dates or contacts, with an entry per paragraph."""
+    entries = (
+        f"BEGIN:{kind}\r\nSUMMARY:Pump\r\nFN:Pump\r\n{field}:{text}\r\nEND:{kind}\r\n" for text in PARAGRAPHS
+    )
+    return f"BEGIN:{around}\r\n{''.join(entries)}END:{around}\r\n" if around else "".join(entries)
 
 
 def large_files() -> dict[str, bytes]:
@@ -125,6 +138,14 @@ def large_files() -> dict[str, bytes]:
         "a.py": "\n\n".join(f'def f{n}():\n    """{text}"""' for n, text in enumerate(PARAGRAPHS)),
         "a.java": "\n\n".join(f"/** {text} */\nvoid f{n}() {{\n}}" for n, text in enumerate(PARAGRAPHS)),
         "a.ipynb": json.dumps(notebook),
+        "a.toml": "\n".join(f'remark{n} = "{text}"' for n, text in enumerate(PARAGRAPHS)),
+        "a.patch": "\n".join(f"+{text}" for text in PARAGRAPHS),
+        "a.ics": calendar("VEVENT", "DESCRIPTION", "VCALENDAR"),
+        "a.vcf": calendar("VCARD", "NOTE"),
+        "a.srt": "\n\n".join(
+            f"{n}\n00:00:01,000 --> 00:00:02,000\n{text}" for n, text in enumerate(PARAGRAPHS)
+        ),
+        "a.rss": f"<rss>{''.join(f'<item><title>{text}</title></item>' for text in PARAGRAPHS)}</rss>",
     }
     return {name: text.encode() for name, text in texts.items()} | {
         "a.pdf": made.pdf(PARAGRAPHS[:100]),
@@ -137,6 +158,14 @@ def large_files() -> dict[str, bytes]:
         ),
         "a.ods": made.odf("spreadsheet", f'<table:table table:name="Pumps">{"".join(cells)}</table:table>'),
         "a.epub": made.epub("Pumps", "A", "</p><p>".join(PARAGRAPHS)),
+        "a.doc": made.doc("\r".join(FEW)),
+        "a.ppt": made.ppt([(f"Pump {n}", text) for n, text in enumerate(FEW)]),
+        "a.xls": made.xls("Pumps", [[str(cell) for cell in row] for row in rows[:60]]),
+        "a.plist": plistlib.dumps(dict(zip(map(str, range(800)), PARAGRAPHS)), fmt=plistlib.FMT_BINARY),
+        "a.mht": made.mht("Pumps", "".join(f"<p>{text}</p>" for text in PARAGRAPHS)),
+        "a.txt.gz": gzip.compress(TEXT.encode()),
+        "a.txt.bz2": bz2.compress(TEXT.encode()),
+        "a.txt.xz": lzma.compress(TEXT.encode()),
         "a.eml": made.message("Pumps", "a@example.org", TEXT),
         "a.mbox": b"".join(b"From a\n" + mail + b"\n" for mail in mails),
         "a.msg": made.outlook({"0037": "Pumps", "1000": PARAGRAPHS[0] * 8}),
