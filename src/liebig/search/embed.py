@@ -73,7 +73,8 @@ if TYPE_CHECKING:
 
     from liebig.model.encoder import Encoder
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
