@@ -2,6 +2,7 @@
 
     python bench/encode.py --data DATA [--model FOLDER]            CPU: fp32 with the same vectors, and int8
     python bench/encode.py --data DATA --quality scifact squad     and nDCG@10 on parts of sets, fp32 against int8
+    python bench/encode.py --data DATA --peer MINILM               another model there, and in our int8 too
     python bench/encode.py --data DATA --gpu --model FOLDER        BERT-base of random weights, and the given model
 
 The peer runs at its best dtype and batch size of those tried. On a CPU these are torch, ONNX Runtime and OpenVINO (both
@@ -49,6 +50,7 @@ from liebig.search.embed import (
 )
 
 WINDOW = 8192
+OTHER = "the peer's model in our int8"
 PART = 2000  # passages of a set, ten for each question
 
 
@@ -64,6 +66,7 @@ def main() -> None:
     )
     parser.add_argument("--texts", type=int, help="how many passages; 500 on a CPU, 200,000 on a GPU")
     parser.add_argument("--quality", nargs="+", default=[], metavar="SET", help="nDCG@10 of BEIR folders too")
+    parser.add_argument("--peer", type=Path, help="what sentence-transformers runs on a CPU [the same model]")
     parser.add_argument("--gpu", action="store_true")
     args = parser.parse_args()
     os.environ.pop("TOKENIZERS_PARALLELISM", None)  # the peer tokenises with every core
@@ -123,7 +126,7 @@ def cpu(args: argparse.Namespace) -> None:
     texts = passages(args.data, args.texts or 128)
     model = model_folder(args.model or "liebig:mini-v3")
     encoder = Encoder.load(model)
-    theirs = SentenceTransformer(str(model), device="cpu")
+    theirs = SentenceTransformer(str(args.peer or model), device="cpu")
     print(
         f"{len(texts)} passages, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}, "
         f"int8 by {byte_products() or 'ONNX Runtime alone'}"
@@ -142,13 +145,17 @@ def cpu(args: argparse.Namespace) -> None:
             int8 = TorchModel(encoder, precision="int8")
             runs["ours int8"] = lambda t: ours(t, int8, encoder, workers, TOKENS_INT8)
         mine = list(runs)
+        if args.peer:
+            other = Encoder.load(args.peer)
+            other_int8, words = TorchModel(other, precision="int8"), Workers(other.tokenizer, None, 0)
+            runs[OTHER] = lambda t: ours(t, other_int8, other, words, TOKENS_INT8)
         for size in (8, 16, 32):
             runs[f"sentence-transformers, batches of {size}"] = partial(theirs.encode, batch_size=size)
-        engines: dict[str, Engine] = {"ONNX Runtime": onnx_runner}
-        if find_spec("openvino") is not None:
-            engines["OpenVINO"] = openvino_runner
-        else:
+        engines: dict[str, Engine] = {} if args.peer else {"ONNX Runtime": onnx_runner}
+        if find_spec("openvino") is None:
             print("OpenVINO is not installed, and not run")
+        elif engines:
+            engines["OpenVINO"] = openvino_runner
         for engine, opened in engines.items():
             for kind, path in graphs.items():
                 graph = opened(path)
@@ -165,8 +172,12 @@ def cpu(args: argparse.Namespace) -> None:
                 f"{name:38} {len(texts) / busy[name]:8.1f} passages per CPU second   "
                 f"{busy[peer] / busy[name]:.2f} of {peer}"
             )
-        error = np.abs(found["ours fp32"] - found[peer]).max()
-        print(f"largest difference of a number of the vectors: fp32 {error:.1e}")
+        best = min(busy[name] for name in mine)
+        if args.peer:
+            print(f"{OTHER}: {busy[OTHER] / best:.2f} times the CPU time of ours")
+        else:
+            error = np.abs(found["ours fp32"] - found[peer]).max()
+            print(f"largest difference of a number of the vectors: fp32 {error:.1e}")
         for name in mine[1:]:
             cosines = [
                 a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(found[name], found[mine[0]])
@@ -176,7 +187,7 @@ def cpu(args: argparse.Namespace) -> None:
             )
         if args.quality:
             quality(args.data, args.quality, {name: runs[name] for name in mine})
-    print(f"ratio: {busy[peer] / min(busy[name] for name in mine):.2f}")
+    print(f"ratio: {busy[peer] / best:.2f}")
 
 
 Inputs = dict[str, NDArray[np.int64]]

@@ -1,17 +1,12 @@
 """The teachers: their vectors of every text, the mixture of them that the student learns, and each text's neighbours.
 
-    python teachers.py --home HOME     # mixtures of the teachers on the dev splits
-
 The teachers' vectors lie side by side, each centred by role (question or passage) and weighted, turned to their first
 WIDTH principal directions.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
-import json
-import os
 import time
 import zlib
 from collections.abc import Sequence
@@ -21,8 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from judge import DEV, Encode, judged, read_set, spearman, sts_rows, table, unit
-from texts import PASSAGE, QUERY, Store, joined, say, student_folder, tokenizer_at, tokens_again
+from judge import Encode, unit
+from texts import PASSAGE, QUERY, Store, joined, say, tokenizer_at, tokens_again
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 CLS, SEP = 101, 102  # of bert-base-uncased
@@ -36,12 +31,7 @@ TEACHERS: dict[str, dict[str, Any]] = {
     "e5": {"heads": 12, "eps": 1e-12, "limit": 512, "pool": "mean", "prompts": ("passage: ", "query: ")},
     "mpnet": {"heads": 12, "eps": 1e-5, "limit": 384, "pool": "mean", "prompts": ("", "")},
 }  # fmt: skip
-GRID = (  # mpnet, minilm, bge, e5
-    (1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1), (5, 2, 2, 1), (4, 2, 3, 1), (3, 2, 3, 2), (4, 2, 4, 0),
-    (3, 2, 5, 0), (5, 0, 5, 0), (2, 4, 4, 0), (6, 2, 2, 0),
-)  # fmt: skip
 ORDER = ("mpnet", "minilm", "bge", "e5")
-DEFAULT = (4, 2, 3, 1)
 
 
 def load_teacher(home: Path, name: str, device: Any, dtype: Any) -> dict[str, Any]:
@@ -175,9 +165,9 @@ def half(device: Any) -> torch.dtype:
     return torch.float16 if device.type == "cuda" else torch.float32
 
 
-def teacher_encoder(home: Path, name: str, device: Any, prompts: bool = True) -> Encode:
+def teacher_encoder(home: Path, name: str, device: Any) -> Encode:
     w = load_teacher(home, name, device, half(device))
-    said = bert_prompts(home, name) if prompts else [[], []]
+    said = bert_prompts(home, name)
 
     def encode(texts: Sequence[str], role: int) -> Any:
         tokens, lengths = tokens_again(home / "student" / "bert-tokenizer.json", texts)
@@ -197,51 +187,6 @@ def role_means(vectors: Any, roles: Any) -> Any:
             for role in (PASSAGE, QUERY)
         ]
     )
-
-
-def weigh(home: Path, budget: int, few: int, device: Any) -> None:
-    """Every mixture of the grid on the dev splits and the STS benchmark's; the means are those of 65,536 texts."""
-    student_folder(home)
-    store = Store.open(home)
-    store = store.some(np.random.default_rng(0).permutation(len(store))[:65536])
-    sets = [read_set(home, name, "dev", few) for name in DEV]
-    first, second, scores = sts_rows(home, "dev", few)
-    vectors = teach(home, store, budget, device)
-    roles = torch.from_numpy(store.roles).to(device)
-    sides: dict[str, list[tuple[Any, Any]]] = {}
-    for name in TEACHERS:
-        means = role_means(vectors[name], roles)
-        encode = teacher_encoder(home, name, device)
-        sides[name] = [
-            (
-                unit(encode(one.splits["dev"].queries, QUERY) - means[QUERY]),
-                unit(encode(one.passages, PASSAGE) - means[PASSAGE]),
-            )
-            for one in sets
-        ]
-        sides[name].append(
-            (unit(encode(first, PASSAGE) - means[PASSAGE]), unit(encode(second, PASSAGE) - means[PASSAGE]))
-        )
-        say("dev vectors of", name)
-    results: dict[str, dict[str, tuple[float, float]]] = {}
-    alike: dict[str, str] = {}
-    for weights in GRID:
-        used = [(name, weight) for name, weight in zip(ORDER, weights) if weight]
-        both = [
-            [
-                torch.cat(
-                    [sides[name][place][side] * (weight / sum(weights)) ** 0.5 for name, weight in used], 1
-                )
-                for side in (0, 1)
-            ]
-            for place in range(len(sets) + 1)
-        ]
-        label = " ".join(f"{name} {weight}" for name, weight in used)
-        results[label] = {one.name: judged(one, "dev", *pair) for one, pair in zip(sets, both)}
-        alike[label] = f"{spearman((both[-1][0] * both[-1][1]).sum(1).cpu().numpy(), scores):.4f}"
-    print(table(results, DEV, alike))
-    (home / "out").mkdir(exist_ok=True)
-    (home / "out" / "weigh.json").write_text(json.dumps({"results": results, "sts": alike}, indent=1))
 
 
 def targets_of(
@@ -333,22 +278,3 @@ def neighbours_of(targets: Any, count: int, seed: int = 0) -> Any:
             out[rows[at : at + 8192]] = rows[best].int()
     say(f"neighbours: {buckets} buckets, the largest {max(sizes):,}")
     return out
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--home", type=Path, required=True)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--budget", type=int, default=1 << 18, help="tokens of a batch")
-    parser.add_argument(
-        "--few", type=int, default=0, help="so many questions, and twice as many passages, for a trial"
-    )
-    args = parser.parse_args()
-    os.environ["TOKENIZERS_PARALLELISM"] = "true"
-    weigh(args.home, args.budget, args.few, torch.device(args.device))
-
-
-if __name__ == "__main__":
-    main()
