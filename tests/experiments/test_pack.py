@@ -93,3 +93,26 @@ def test_the_card_says_what_was_measured(packed):
     assert "| bm25 | 0.500 | **0.5000** |  |" in card
     assert "| mini | 0.625 | **0.6250** | 0.8 |" in card
     assert "| mini + bm25 | 0.750 | **0.7500** |  |" in card
+
+
+def test_a_projection_is_centred_and_its_spectrum_made_flatter():
+    mean, draw = script("mean"), torch.Generator().manual_seed(0)
+
+    class Projection:
+        width, head, head_bias = 3, torch.randn(5, 3, generator=draw), torch.randn(5, generator=draw)
+
+        def set_head(self, weight, bias):
+            self.head, self.head_bias = weight, bias
+
+    states = torch.randn(400, 3, generator=draw) * torch.tensor([3.0, 1.0, 0.3])
+    projections = [Projection(), Projection()]
+    vectors = states @ projections[0].head.T + projections[0].head_bias
+    units = torch.nn.functional.normalize(vectors)
+    for projection, power in zip(projections, (0.0, 0.25)):
+        mean.flatten(projection, vectors, power)
+    turned, flatter = (states @ projection.head.T + projection.head_bias for projection in projections)
+    centred = vectors - vectors.norm(dim=1).median() * units.mean(0)
+    _, _, plane = torch.linalg.svd(units - units.mean(0), full_matrices=False)
+    torch.testing.assert_close(turned @ turned.T, (centred @ plane[:3].T) @ (centred @ plane[:3].T).T)
+    ratios = [values.std(0)[0] / values.std(0)[2] for values in (turned, flatter)]
+    assert ratios[1] < ratios[0]

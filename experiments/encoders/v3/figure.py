@@ -1,4 +1,4 @@
-"""Dev quality over the texts seen, from the log of a run: `python experiments/encoders/v3/figure.py`."""
+"""Dev quality over the texts seen in both runs, from their log: `python experiments/encoders/v3/figure.py`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def main() -> None:
     rows = [json.loads(line) for line in (HERE / "log.jsonl").read_text().splitlines()]
     looks = [row for row in rows if "dev" in row]
     means = np.array([np.mean(list(row["dev"].values()), axis=0) for row in looks])
-    seen = [row["texts"] / 1e6 for row in looks]
+    first = max(row["texts"] for row in looks if "run" not in row)
+    seen = [(row["texts"] + first * ("run" in row)) / 1e6 for row in looks]
     drawn = [Series("alone", seen, means[:, 0]), Series("with BM25", seen, means[:, 1])]
     axes = Axes("millions of texts seen", "nDCG@10, mean of five dev sets")
     write_svg(HERE / "dev.svg", lines("dev", drawn, axes))

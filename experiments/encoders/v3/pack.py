@@ -50,7 +50,7 @@ def bert_config(stored: dict[str, Tensor]) -> dict[str, Any]:
 
 def results_table(path: Path, name: str) -> str:
     """The table of the card from what `train.py evaluate` wrote; `name` is what the student is called from now on."""
-    content = json.loads(path.read_text().replace('"v3"', f'"{name}"').replace('"start"', '"thin"'))
+    content = json.loads(path.read_text().replace('"v3"', f'"{name}"'))
     sets = list(next(iter(content["results"].values())))
     rows = [
         "| nDCG@10, test | " + " | ".join([*sets, "mean"]) + " | STS-b |",

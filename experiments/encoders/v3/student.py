@@ -230,11 +230,10 @@ class Batches:
         return ids, places, offsets, texts, lengths.float(), max(32, 1 << (longest - 1).bit_length())
 
 
-def packaged(home: Path) -> dict[str, Any]:
-    """The weights of the package's encoder, whose folder is HOME/start."""
+def packaged(folder: Path) -> dict[str, Any]:
+    """The weights of a packed encoder."""
     from safetensors.torch import load_file
 
-    folder = home / "start"
     dense = load_file(folder / "2_Dense" / "model.safetensors")
     return {
         **{
@@ -250,7 +249,7 @@ def start_of(home: Path, device: Any) -> Student:
     tokenizer = student_folder(home) / "tokenizer.json"
     if tokenizer.read_bytes() != (home / "start" / "tokenizer.json").read_bytes():
         raise SystemExit(f"{tokenizer} is not the tokenizer that the start has")
-    return Student(packaged(home), 12, device, tokenizer)
+    return Student(packaged(home / "start"), 12, device, tokenizer)
 
 
 def fit_head(student: Student, batches: Batches, targets: Any, count: int) -> None:

@@ -9,8 +9,8 @@ Needs torch, tokenizers, safetensors and numpy.
 
 The loss is the squared distance of the unit vectors plus the KL divergence of the softmax over a batch's cosines, at
 two temperatures; a batch has texts with some of their nearest neighbours. Matrices are rounded to int8 rows in the
-forward pass, and gradients go straight through. At the end the last weights, their average over the last part and means
-of both with the start are compared on the dev splits; the best is kept.
+forward pass, and gradients go straight through. At the end the last weights and their average over the last part are
+compared on the dev splits; the better is kept.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ from typing import Any
 import numpy as np
 import torch
 from judge import DEV, TEST, Encode, evaluate_encoder, ndcg, read_set, sts, sts_rows, table, unit
-from student import Batches, Student, fit_head, packaged, read_export, start_of
+from student import Batches, Student, fit_head, read_export, start_of
 from teachers import ORDER, TEACHERS, neighbours_of, targets_of, teach, teacher_encoder
 from texts import Store, say, student_folder
 
 WEIGHTS = (4, 2, 3, 1)  # of ORDER: `teachers.py` chose them on the dev splits
-SHARES = (0.25, 0.5)  # of the start, in means of weights
 
 
 def losses(z: Any, t: Any, rows: Any, temperatures: Sequence[float]) -> Any:
@@ -161,7 +160,6 @@ def train(args: argparse.Namespace) -> None:
     sets, pairs = [read_set(home, name, "dev", args.few) for name in DEV], sts_rows(home, "dev", args.few)
     fit_head(student, batches, targets, args.fit)  # the package's reaches other directions
     say("projection fitted")
-    start = [value.detach().clone() for value in student.parameters()]
     mean: list[Any] | None = None
     checkpoint = home / "checkpoint.pt"
     step, texts, spent = 0, 0, 0.0
@@ -255,22 +253,18 @@ def train(args: argparse.Namespace) -> None:
             looked = time.time()
     student.export(out, {"step": step, "texts": texts, "seconds": spent, "whole": True})
     say(f"trained: {step} steps, {texts:,} texts in {spent:.0f} s")
-    chosen = choose(student, start, mean, look)
+    chosen = choose(student, mean, look)
     student.export(out, {
         "step": step, "texts": texts, "seconds": spent, "whole": True, "chosen": chosen,
         "arguments": {k: str(v) for k, v in vars(args).items()},
     })  # fmt: skip
 
 
-def choose(student: Student, start: list[Any], mean: list[Any] | None, look: Callable[[str], float]) -> str:
-    """Put the best of the last weights, their average and means with the start into the student."""
+def choose(student: Student, mean: list[Any] | None, look: Callable[[str], float]) -> str:
+    """Put the better of the last weights and their average into the student."""
     candidates = {"last": [value.detach().clone() for value in student.parameters()]}
     if mean is not None:
         candidates["average"] = mean
-    for share in SHARES:
-        for name in [name for name in candidates if " " not in name]:
-            parts = zip(candidates[name], start)
-            candidates[f"{name} with {share} of the start"] = [torch.lerp(a, b, share) for a, b in parts]
     values = {}
     for name, weights in candidates.items():
         put(student, weights)
@@ -300,7 +294,7 @@ def evaluate(args: argparse.Namespace) -> None:
         lexical[one.name] = (value, value)
     results, more = {"bm25": lexical}, {"bm25": ""}
     models: dict[str, Encode] = {
-        "start": Student(packaged(home), 12, device, home / "start" / "tokenizer.json").encoder(),
+        "start": start_of(home, device).encoder(),
         args.name: Student(read_export(home / "out" / args.name), 12, device, tokenizer).encoder(),
     }
     for name in args.teachers:
