@@ -127,11 +127,16 @@ def cpu(args: argparse.Namespace) -> None:
     model = model_folder(args.model or "liebig:mini-v3")
     encoder = Encoder.load(model)
     theirs = SentenceTransformer(str(args.peer or model), device="cpu")
+    other = Encoder.load(args.peer) if args.peer else encoder
     print(
         f"{len(texts)} passages, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}, "
         f"int8 by {byte_products() or 'ONNX Runtime alone'}"
     )
-    with Workers(encoder.tokenizer, None, 0) as workers, tempfile.TemporaryDirectory() as folder:
+    with (
+        Workers(encoder.tokenizer, None, 0) as workers,
+        Workers(other.tokenizer, None, 0) as words,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         graphs = {kind: Path(folder) / kind for kind in ("fp32", "int8")}
         for kind, path in graphs.items():
             path.mkdir()
@@ -146,8 +151,7 @@ def cpu(args: argparse.Namespace) -> None:
             runs["ours int8"] = lambda t: ours(t, int8, encoder, workers, TOKENS_INT8)
         mine = list(runs)
         if args.peer:
-            other = Encoder.load(args.peer)
-            other_int8, words = TorchModel(other, precision="int8"), Workers(other.tokenizer, None, 0)
+            other_int8 = TorchModel(other, precision="int8")
             runs[OTHER] = lambda t: ours(t, other_int8, other, words, TOKENS_INT8)
         for size in (8, 16, 32):
             runs[f"sentence-transformers, batches of {size}"] = partial(theirs.encode, batch_size=size)
