@@ -95,6 +95,16 @@ def test_the_default_is_a_retriever_every_question_finds_its_answer():
     assert (questions @ answers.T).argmax(axis=1).tolist() == list(range(len(QUESTIONS)))
 
 
+def test_a_text_is_read_up_to_its_512th_token():
+    encoder, words = Encoder.load(encoders.folder()), ["the"] * 700
+    changed = [
+        [*words[:place], "barley", *words[place + 1 :]] for place in (509, 510)
+    ]  # [CLS] stands before them
+    whole, last, behind = encoder.encode_texts([" ".join(text) for text in (words, *changed)])
+    assert last @ whole < 1 - 1e-4
+    assert behind @ whole == pytest.approx(1.0, abs=1e-6)
+
+
 def test_the_card_says_where_it_comes_from_and_what_it_is_worth():
     card = " ".join((encoders.folder() / "README.md").read_text(encoding="utf-8").split())
     for words in (
