@@ -56,7 +56,9 @@ def run_on_ray(stage: Stage, config: Config, out: Path, address: str, parts: int
                 logging_level="error",
                 **where,
             )
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (
+            Exception
+        ) as error:  # Ray raises a bare one where a node of this machine does not start in time
             said = str(error).strip().splitlines()[0]
             raise ResourceError(
                 f"the Ray cluster at {address} does not answer: {said}", fix="check --on"
