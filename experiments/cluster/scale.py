@@ -36,7 +36,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # for a busy machine; Ray reads it when imported
+# For a busy machine; Ray reads them when it is imported.
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")
+os.environ.setdefault("RAY_agent_register_timeout_ms", "300000")
 
 from engine import keep
 
