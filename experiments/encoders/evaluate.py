@@ -41,6 +41,7 @@ from liebig.measures.evaluator import (
     evaluate,
     judgements_from_records as from_records,
 )
+from liebig.model.settings import Precision
 from liebig.search.systems import Hits, ranks_by, weighted_by
 from liebig.stages import STAGES
 
@@ -88,18 +89,18 @@ def read_set(data: Path, name: str, split: str, work: Path) -> Set:
 class Dense:
     """An encoder on a device."""
 
-    def __init__(self, path: str, device: str) -> None:
+    def __init__(self, path: str, device: str, precision: Precision) -> None:
         from liebig.evaluation.encoders import ModelScorer
 
         folder = encoders.folder(path) if path.startswith(encoders.PREFIX) else Path(path)
-        self.scorer = ModelScorer(folder, device, DEPTH)
+        self.scorer = ModelScorer(folder, device, DEPTH, precision=precision)
 
     def search(self, one: Set) -> list[Hits]:
         """The best passages of every query, by exact search."""
         from liebig.vectors.topk import topk
 
         queries = self.scorer.embed([query.text for query in one.queries], "query")
-        passages = self.scorer.embed(one.passages, "passage")
+        passages = self.scorer.passages.vectors(one.passages, "passage")
         scores, numbers = topk(queries, passages, DEPTH, device=self.scorer.device)
         ids = [passage.id for passage in one.passages]
         return [[(ids[n], s) for n, s in zip(*row)] for row in zip(numbers.tolist(), scores.tolist())]
@@ -204,7 +205,7 @@ def search_all(asked: argparse.Namespace) -> None:
     named = {one.name: one.judgements.queries for one in sets}
     results: dict[str, dict[str, Values]] = {"bm25": {one.name: values_of(one, one.bm25) for one in sets}}
     for name, path in (given.split("=", 1) for given in asked.models):
-        began, model = time.monotonic(), Dense(path, asked.device)
+        began, model = time.monotonic(), Dense(path, asked.device, asked.precision)
         for one in sets:
             for system, values in systems(name, one, model.search(one)):
                 results.setdefault(system, {})[one.name] = values
@@ -221,6 +222,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=list(SETS))
     parser.add_argument("--measures", nargs="+", default=["nDCG@10"], choices=MEASURES)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--precision", default="fp32", choices=("fp32", "int8"), help="of passages, on a CPU")
     parser.add_argument("--later", action="store_true", help="no table now")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
