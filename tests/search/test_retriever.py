@@ -381,6 +381,21 @@ def test_reload_takes_over_what_changed_and_nothing_else(folder, tmp_path):
     assert description.generation == 1
 
 
+def test_the_bound_of_nonsense_is_measured_again_without_encoding_it_again(folder, tmp_path, monkeypatch):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy, symlinks=True)
+    opened = Retriever.from_folder(copy)
+    assert opened.search("xyzzyqwert") == []
+    before = opened.current.floor
+    write(copy, replace(read(copy), generation=2))
+    assert opened.reload()
+    encoded = []
+    monkeypatch.setattr(Embedder, "vectors", lambda self, texts, kind: encoded.extend(texts))
+    assert opened.current.floor is not before
+    assert opened.current.floor.bound == before.bound
+    assert encoded == []
+
+
 def test_a_model_of_the_same_name_that_is_another_is_loaded(folder, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy, symlinks=True)

@@ -11,8 +11,8 @@ the place of NONSENSE: it left out 1 of 393 questions to their own corpus, 77 % 
 of 140 further strings. The constants were chosen on these same questions, so expect somewhat worse elsewhere;
 experiments/floor.py measures what is here now. Below SMALL passages the rule was not measured.
 
-Cost: the nonsense is embedded once per generation, with the first question that BM25 does not cover; from then on
-most questions are decided by the score that they have anyway.
+Cost: the nonsense is embedded once per model, with the first question that BM25 does not cover, and searched once per
+generation; from then on most questions are decided by the score that they have anyway.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ NONSENSE = (
     "lorvu snateb gipho", "mireda toskul befna", "wuldig parsen hotmu", "crenit yolba duske", "fivost ganule drepi",
     "shombi treluk vasnod", "keprul jadovi mustel", "binzor falet gruhm", "ostive naplur qeddo", "yurnak welop tisgra",
 )  # fmt: skip
+QUERIES = [Query(str(place), text) for place, text in enumerate(NONSENSE)]
 
 
 class Floor:
-    """The bound of one generation, whose system of vectors is `dense`."""
+    """The bound of one generation; `dense` is its system of vectors, with vectors of NONSENSE that may be kept."""
 
     def __init__(self, bm25: TermStatistics | None, dense: System) -> None:
         self._bm25, self._dense = bm25, dense
@@ -56,8 +57,7 @@ class Floor:
         """The score that nonsense does not reach."""
         with self._lock:
             if self._bound is None:
-                queries = [Query(str(place), text) for place, text in enumerate(NONSENSE)]
-                scores = [hits[0][1] for hits in self._dense.search(queries, 1) if hits]
+                scores = [hits[0][1] for hits in self._dense.search(QUERIES, 1) if hits]
                 self._bound = float(np.mean(scores) + DEVIATIONS * np.std(scores)) if scores else -np.inf
             return self._bound
 

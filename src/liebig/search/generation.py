@@ -156,7 +156,8 @@ class Generation:
     @cached_property
     def floor(self) -> Floor:
         """Says whether a question fits the corpus; only where there are vectors."""
-        return Floor(self.terms, self.systems()["dense"])
+        assert self._encoder is not None, "there are vectors"
+        return Floor(self.terms, self.systems(vectors=self._encoder.kept)["dense"])
 
     @property
     def names(self) -> tuple[SystemName, ...]:

@@ -190,10 +190,17 @@ class QueryEncoder:
         self._width, self._about, self._device = index.width, index.about, device
         self._query_length, self._half = query_length, half
         self._embedder: Embedder | None = None
+        self._kept: tuple[Sequence[Query], NDArray[np.float32]] | None = None
         self._lock = Lock()
 
     def __call__(self, queries: Sequence[Query]) -> NDArray[np.float32]:
         return self.embedder.vectors([query.text for query in queries], "query")
+
+    def kept(self, queries: Sequence[Query]) -> NDArray[np.float32]:
+        """The same for queries that are asked again and again: made once for all generations with this model."""
+        if self._kept is None or self._kept[0] != queries:
+            self._kept = queries, self(queries)
+        return self._kept[1]
 
     @property
     def embedder(self) -> Embedder:
@@ -235,6 +242,7 @@ class QueryEncoder:
         manner = ("prompt", "query_prompt", "unit", "max_length", "title")
         same = all(self._about.get(name) == other._about.get(name) for name in manner)
         self._embedder = other._embedder if same else self._as_indexed(other._embedder)
+        self._kept = other._kept if same else None
 
 
 class StoredVectors:
