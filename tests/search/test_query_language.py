@@ -168,6 +168,24 @@ def test_a_field_that_no_document_has_is_left_out_and_said(small_model, tmp_path
     assert "lang:de" in answer.notes[0]
 
 
+def test_a_document_is_of_its_own_date_where_it_has_one_and_of_its_files_where_not(small_model, tmp_path):
+    file = {"modified": "2026-11-18T23:08:20Z"}
+    documents = {
+        "mails:1": ("A", {"date": "2023-11-02", **file}, "Barley grows."),
+        "mails:2": ("B", {"date": "soon", **file}, "Barley rots."),
+        "notes.md": ("C", file, "Barley ripens."),
+        "2026.md": ("D", {"modified": "2023-11-02"}, "Barley is sown."),
+    }
+    retriever = Retriever.from_folder(make_folder(tmp_path / "out", small_model, documents))
+    for conditions, expected in (
+        ("before:2024", ["mails:1", "2026.md"]),
+        ("after:2024", ["mails:2", "notes.md"]),
+    ):
+        assert sorted(r.doc for r in retriever.search(f"barley {conditions}", 9, "bm25")) == sorted(expected)
+    newest = retriever.answer("barley", 9, "bm25", sort="newest").results
+    assert {result.doc for result in newest[:2]} == {"mails:2", "notes.md"}
+
+
 @pytest.mark.parametrize(
     ("filters", "documents"),
     [

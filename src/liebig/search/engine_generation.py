@@ -288,7 +288,7 @@ class EngineGeneration(Generation):
         """A condition of the query language as a comparison; None for parts of words and patterns."""
         name, value = condition.name, condition.value
         if name in COMPARED:
-            column = next((date for date in DATES if date in self.about.fields), None)
+            column = next((date for date in reversed(DATES) if date in self.about.fields), None)
             if column is None:
                 return None
             both = comparisons({column: {"lt" if name == "before" else "gte": value}})

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -40,7 +40,10 @@ Bound = str | int | float
 Filters = Mapping[str, str | Sequence[str] | Mapping[str, Bound]]
 Facets = dict[str, dict[str, int]]  # by field and value, the number of documents
 BOUNDS = ("gt", "gte", "lt", "lte")
-DATES = ("modified", "date")  # the fields that before: and after: look at, the first that there is
+DATES = (
+    "date",
+    "modified",
+)  # what before:, after: and "newest" look at: a document's own date, else its file's
 EARLIEST, LATEST = -62_135_596_800, 253_402_300_799  # seconds: the first and the last that have a year
 MOST_VALUES = 100  # of a facet that are counted: those of the most documents
 SUFFIX = re.compile(r"\.([^\W_]{1,5})")
@@ -93,6 +96,15 @@ class Column:
         codes = [0, *(known.setdefault(change(value), len(known)) for value in self.values)]
         del known[""]
         return Column(known, np.array(codes, np.int32)[self.codes])
+
+    def or_else(self, other: Column) -> Column:
+        """The column, with the other's value where a document has no date here."""
+        known = dict(other.values)
+        own = [0, *(known.setdefault(value, len(known) + 1) for value in self.values)]
+        codes = np.where(
+            np.isfinite(self.dates)[self.codes], np.array(own, np.int32)[self.codes], other.codes
+        )
+        return Column(known, codes)
 
     def counts(self, documents: NDArray[np.bool_]) -> dict[str, int]:
         """How many of these documents have each value, most first."""
@@ -196,11 +208,18 @@ class Owners:
         return self._field_of(condition) is None
 
     def _field_of(self, condition: FieldCondition) -> Column | None:
-        names = {"lang": ("language",), "before": DATES, "after": DATES}.get(
-            condition.name, (condition.name,)
-        )
-        columns = (self._column(name) for name in names if self.has(name))
-        return next((column for column in columns if column.values), None)
+        if condition.name in ("before", "after"):
+            return self._when
+        name = "language" if condition.name == "lang" else condition.name
+        column = self._column(name) if self.has(name) else None
+        return column if column is not None and column.values else None
+
+    @cached_property
+    def _when(self) -> Column | None:
+        """The first date of DATES that each document has; None where no document has one."""
+        columns = [self._column(name) for name in DATES if self.has(name)]
+        column = reduce(Column.or_else, columns) if columns else None
+        return column if column is not None and column.values else None
 
     def _matching(self, condition: FieldCondition) -> NDArray[np.bool_]:
         column = self._field_of(condition)
@@ -239,7 +258,7 @@ class Owners:
     @cached_property
     def dates(self) -> NDArray[np.float64]:
         """When each document was last changed, in seconds; NaN where it does not say so."""
-        column = self._field_of(FieldCondition("after", ""))
+        column = self._when
         return np.full(self._count, np.nan) if column is None else column.dates[column.codes]
 
     def places(self, ids: Iterable[str]) -> NDArray[np.int32]:
