@@ -185,7 +185,8 @@ def ours(folder: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         built = build(BuildConfig(sources=(str(folder),)), Path(name) / "out", lambda line: None)
         stages.mark("between stages, imports too")
-        assert built.retriever.search(QUESTION, 10), "an answer"
+        answer = built.retriever.answer(QUESTION, 10, floor=False)  # whatever the folder is about
+        assert answer.results, "an answer"
         stages.mark("first answer")
     return {"total": cpu(), "stages": stages.seconds}
 

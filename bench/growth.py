@@ -527,7 +527,7 @@ def built(folder: Path, name: str) -> Path:
     out = folder / f"{name}-retriever"
     shutil.rmtree(out, ignore_errors=True)
     result = build(BuildConfig(sources=(str(folder / name),)), out, lambda line: None)
-    assert result.retriever.search(QUESTION, 10), "an answer"
+    assert result.retriever.answer(QUESTION, 10, floor=False).results, "an answer"
     return out
 
 
