@@ -1,6 +1,6 @@
 """A retriever's folder and the same retriever in Milvus-lite, asked every question of some sets.
 
-    python experiments/cluster/engine.py --data DATA [--sets scifact cosqa] [--k 20]
+    python experiments/cluster/engine.py --data DATA [--sets scifact cosqa] [--k 20] [--model MODEL]
 
 Makes a hybrid with sentences of each set's corpus by the stages, pushes it, and asks both all questions of all splits
 with every system. Counts the questions whose k hits are the same in the same order, those that differ only where scores
@@ -29,12 +29,24 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--sets", nargs="+", default=["scifact", "cosqa"])
+    parser.add_argument("--model", type=Path, help="the encoder's folder [default: the bundled one]")
     parser.add_argument("--k", type=int, default=20)
     parser.add_argument("--near", type=float, default=1e-4, help="scores that rounding may order either way")
     parser.add_argument("--work", type=Path, default=Path("runs/engine"))
     args = parser.parse_args()
-    rows = {name: compared(args.data / name, args.work / name, args.k, args.near) for name in args.sets}
-    keep("engine", {"k": args.k, "near": args.near, "sets": rows})
+    rows = {
+        name: compared(args.data / name, args.work / name, args.k, args.near, args.model)
+        for name in args.sets
+    }
+    keep(
+        "engine",
+        {
+            "model": "bundled" if args.model is None else args.model.name,
+            "k": args.k,
+            "near": args.near,
+            "sets": rows,
+        },
+    )
     if any(row["differ"] for systems in rows.values() for row in systems.values()):
         sys.exit("some questions have other hits")
 
@@ -45,14 +57,14 @@ def keep(name: str, value: Any) -> None:
     RESULTS.write_text(json.dumps(results | {name: value}, indent=1, sort_keys=True) + "\n")
 
 
-def compared(data: Path, work: Path, k: int, near: float) -> dict[str, dict[str, Any]]:
+def compared(data: Path, work: Path, k: int, near: float, model: Path | None) -> dict[str, dict[str, Any]]:
     """A row per system."""
     from liebig.search.answer import SearchOptions
     from liebig.search.retriever import Retriever
 
     folder, out = work / "folder", work / "out"
     if not (folder / "retriever.json").is_file():
-        make(data, folder)
+        make(data, folder, model)
     if not (out / "retriever.json").is_file():
         liebig("push", folder, "--to", "milvus", "--uri", work / "engine.db", "--out", out)
     with lzma.open(data / "queries.jsonl.xz", "rt", encoding="utf-8") as lines:
@@ -84,19 +96,20 @@ def compared(data: Path, work: Path, k: int, near: float) -> dict[str, dict[str,
     return rows
 
 
-def make(data: Path, folder: Path) -> None:
-    """A retriever's folder with the bundled encoder in int8, and the vectors of every sentence."""
+def make(data: Path, folder: Path, model: Path | None) -> None:
+    """A retriever's folder with the vectors of every sentence, in int8 by the bundled encoder."""
     from liebig import encoders
     from liebig.base import pipeline
     from liebig.search.retriever_folder import RetrieverDescription, write
     from liebig.stages import STAGES
 
-    model = encoders.folder()
+    precision = "int8" if model is None else "fp32"
+    model = model or encoders.folder()
     recipe = {
         "collection": {"kind": "init", "paths": [str(data / "corpus.jsonl.xz")]},
         "bm25": {"collection": "@collection"},
         "index": {
-            "kind": "encode", "source": "@collection", "model": str(model), "precision": "int8", "sentences": True
+            "kind": "encode", "source": "@collection", "model": str(model), "precision": precision, "sentences": True
         },
     }  # fmt: skip
     pipeline.run(pipeline.plan_stages(STAGES, recipe, folder), print)
