@@ -254,6 +254,20 @@ def test_a_cluster_that_does_not_answer_is_one_sentence(kind, whole, tmp_path):
     assert not (tmp_path / "out" / "retriever.json").exists()
 
 
+@needs_milvus
+def test_a_token_that_milvus_refuses_is_one_sentence(whole, tmp_path, monkeypatch):
+    from pymilvus.exceptions import MilvusException
+
+    def refuse(uri, token, **options):
+        raise MilvusException(message=f"auth check failure for {token}" if token == "u:p" else "no token")
+
+    monkeypatch.setattr("pymilvus.MilvusClient", refuse)
+    monkeypatch.setenv("LIEBIG_ENGINE_TOKEN", "u:p")
+    with pytest.raises(LiebigError, match="auth check failure.*check the address and LIEBIG_ENGINE_TOKEN"):
+        push(whole, tmp_path / "out", EngineConfig(to="milvus", uri="http://127.0.0.1:1"))
+    assert not (tmp_path / "out" / "retriever.json").exists()
+
+
 def test_wrong_settings_are_one_sentence(whole, tmp_path):
     with pytest.raises(LiebigError, match="there is no engine 'solr'"):
         push(whole, tmp_path / "out", EngineConfig(to="solr", uri="http://127.0.0.1:1"))
