@@ -51,12 +51,12 @@ SIZES = {"10 M": 10**7, "100 M": 10**8, "1 B": 10**9}
 MACHINES = {"10 M": (1, 16), "100 M": (8, 128), "1 B": (32, 512)}  # GPUs, cores
 # Passages a second on one GPU or core, or of the one process that a stage has; passages have 100 words.
 RATES = (
-    ("collection from JSON, 600 bytes a passage", "process", 64.7e6 / 600, "`bench/folder.py`"),
+    ("collection from JSON, 600 bytes per passage", "process", 64.7e6 / 600, "`bench/folder.py`"),
     ("token store", "core", 1e6 / 84.6, "`bench/growth.py`, at 1 M"),
     ("BM25 index", "process", 7300, "`bench/bm25.py --wiki`"),
     ("encode, BERT-base", "GPU", 20_669, "`bench/encode.py --gpu`"),
     ("encode, bundled encoder without a GPU", "core", 1e4 / 163.4, "`bench/growth.py`, fp32"),
-    ("five queries a passage", "GPU", 1683.9, "`bench/generate.py --gpu`"),
+    ("five queries per passage", "GPU", 1683.9, "`bench/generate.py --gpu`"),
 )
 SEARCH = (
     1024 / 0.02997 * 8.8e6
