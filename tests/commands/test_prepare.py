@@ -10,11 +10,11 @@ import pytest
 
 from liebig.base import workspace
 from liebig.base.config import inputs, parse, recorded
-from liebig.base.errors import DataError, RecipeError
+from liebig.base.errors import DataError
 from liebig.formats.documents import document_row
 from liebig.stages.prepare import PrepareConfig, run
-from liebig.store import TokenStore, build, prepare as preparing
-from liebig.store.prepare import by_tokens, by_words, cut
+from liebig.store import TokenStore, prepare as preparing
+from liebig.store.prepare import cut
 from tests.worlds.store import documents, store, tokenizer
 
 
@@ -134,50 +134,3 @@ def test_a_changed_collection_and_one_without_text_are_refused(vocabulary, tmp_p
     folder = write_lines(tmp_path / "d", "documents.jsonl", [document_row(documents()[0])])
     with pytest.raises(DataError, match="no text"):
         prepared(folder, vocabulary, tmp_path / "s")
-
-
-def test_passages_by_tokens_are_cut_inside_sections_and_rebased_when_joined(
-    collection, vocabulary, tmp_path, monkeypatch
-):
-    passages = {"kind": "tokens", "length": 30}
-    for size in (2000, 10**6):
-        monkeypatch.setattr(preparing, "PIECE", size)
-        prepared(collection, vocabulary, tmp_path / str(size), processes=1, passages=passages)
-    assert contents(tmp_path / "2000") == contents(tmp_path / "1000000")
-    found = TokenStore.open(tmp_path / "2000")
-    assert (np.diff(found.passages) <= 30).all()
-    assert np.array_equal(found.passages[1:, 0], found.passages[:-1, 1]), (
-        "without overlap every token is in one"
-    )
-    sections = found.sentences[found.paragraphs[found.sections]]
-    assert np.isin(np.unique(sections), np.append(found.passages[:, 0], len(found.tokens))).all()
-
-
-@pytest.mark.parametrize(("length", "overlap"), [(7, 0), (7, 3), (1000, 0)])
-def test_passages_by_words_hold_the_words_of_their_section(length, overlap):
-    one = tokenizer()
-    some = documents()[:8]
-    shard = by_words(build(some, one), length, overlap, one.continues)
-    wanted = []
-    for section in (s for d in some for s in d.sections):
-        words = [w for p in section.paragraphs for w in p.lower().replace(".", " .").split()]
-        at = 0
-        while True:
-            wanted.append("".join(words[at : at + length]))
-            if at + length >= len(words):
-                break
-            at += length - overlap
-    found = [one.decode(shard.tokens[a:b]).replace(" ", "") for a, b in shard.passages]
-    assert found == wanted
-
-
-def test_an_empty_shard_has_no_passages():
-    empty = build(documents()[:1], tokenizer())
-    for shard in (by_tokens(empty, 10, 0), by_words(empty, 10, 0, tokenizer().continues)):
-        assert shard.passages.shape == (0, 2)
-
-
-def test_a_recipe_whose_passages_never_go_on_is_refused():
-    values = {"collection": "c", "tokenizer": "t", "passages": {"kind": "words", "length": 5, "overlap": 5}}
-    with pytest.raises(RecipeError, match="must be smaller than length"):
-        parse(PrepareConfig, values)

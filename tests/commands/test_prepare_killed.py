@@ -24,8 +24,7 @@ def prepare_store(world: Path, out: Path, processes: int) -> None:
     sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # the process ends with it
     prepare.PIECE = 1200
     values = {"collection": str(world / "collection"), "tokenizer": str(world / "tokenizer")}
-    passages = {"kind": "tokens", "length": 40}
-    config = parse(PrepareConfig, {**values, "passages": passages, "processes": processes})
+    config = parse(PrepareConfig, {**values, "processes": processes})
     with workspace.stage(out, kind="prepare", recipe=recorded(config), inputs=inputs(config)) as folder:
         run(config, folder)
 

@@ -11,6 +11,7 @@ import pytest
 from liebig import encoders
 from liebig.base.compiled import byte_products
 from liebig.base.errors import DataError, RecipeError
+from liebig.evaluation import tasks
 from liebig.evaluation.runs import open_run
 from liebig.evaluation.scoring import read_per_query, read_results
 from liebig.model.backbone import Backbone
@@ -144,11 +145,12 @@ def test_pairs_and_triplets_need_no_search(tmp_path: Path, model: Path) -> None:
     assert nearer.measures["Accuracy"].mean == 1.0
 
 
-def test_candidates_of_a_run_are_ranked_by_the_model(tmp_path: Path, model: Path, collection: Path) -> None:
+def test_candidates_of_a_run_are_ranked_by_the_model(
+    tmp_path: Path, model: Path, collection: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "CANDIDATES", 2)
     run = write_run(tmp_path / "by-hand.trec", by_hand(model))
-    out = run_evaluate(
-        tmp_path / "out", system=model, collections=[collection], candidates=run, candidates_count=2
-    )
+    out = run_evaluate(tmp_path / "out", system=model, collections=[collection], candidates=run)
     task = read_results(out).tasks[0]
     assert (task.split, task.queries) == ("test-candidates", 4)
     assert min(read_per_query(out, task).of("RR@100")) >= 1 / 3

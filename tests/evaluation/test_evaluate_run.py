@@ -44,9 +44,7 @@ def test_remarks_say_what_is_missing_and_notes_what_is_too_shallow(tmp_path: Pat
     assert any("more than 3 hits" in note for note in task.notes)
 
 
-def test_answers_are_matched_in_the_text_and_in_the_title_only_when_asked(
-    tmp_path: Path, collection: Path
-) -> None:
+def test_answers_are_matched_in_the_text(tmp_path: Path, collection: Path) -> None:
     run = write_run(tmp_path / "run.trec", GOOD)
     common = {
         "system": run,
@@ -55,19 +53,8 @@ def test_answers_are_matched_in_the_text_and_in_the_title_only_when_asked(
         "measures": ["Answer@1", "Answer@2"],
     }
     plain = read_per_query(*_first(run_evaluate(tmp_path / "a", **common)))
-    titles = read_per_query(*_first(run_evaluate(tmp_path / "b", **common, titles=True)))
     assert plain.of("Answer@1").tolist() == [1, 0, 0, 0]
     assert plain.of("Answer@2").tolist() == [1, 0, 1, 0]
-    assert titles.of("Answer@1").tolist() == [1, 1, 0, 0]
-
-
-def test_patterns_are_matched_when_asked(tmp_path: Path, collection: Path) -> None:
-    run = write_run(tmp_path / "run.trec", {"q4": {"p5": 1.0}})
-    common = {"system": run, "collections": [collection], "data": "answers", "measures": ["Answer@1"]}
-    assert read_per_query(*_first(run_evaluate(tmp_path / "a", **common))).of("Answer@1")[3] == 0
-    assert (
-        read_per_query(*_first(run_evaluate(tmp_path / "b", **common, patterns=True))).of("Answer@1")[3] == 1
-    )
 
 
 def test_questions_and_passages_may_come_from_different_files(tmp_path: Path, collection: Path) -> None:

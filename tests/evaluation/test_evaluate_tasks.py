@@ -10,6 +10,7 @@ import pytest
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Group, Passage, Query, ScoredPair, Section, Tuple
+from liebig.evaluation import tasks
 from liebig.evaluation.encoders import (
     ModelScorer,
     as_written,
@@ -61,8 +62,8 @@ def sentences(*words: str) -> list[str]:
 def test_triplets_pair_a_section_with_itself_and_against_another() -> None:
     first, second = sentences("apples", "pears", "plums"), sentences("cars", "ships", "trains")
     documents = [document("d", ("Fruit", first), ("Traffic", second), ("References", sentences("x", "y")))]
-    made = list(build(documents, per_document=6, limit=100, seed=1))
-    assert made == list(build(documents, per_document=6, limit=100, seed=1))
+    made = list(build(documents, limit=100, seed=1))
+    assert made == list(build(documents, limit=100, seed=1))
     assert len({(t.anchor, t.positive, t.negatives) for t in made}) == len(made) > 1
     for triplet in made:
         home, away = (first, second) if triplet.anchor in first else (second, first)
@@ -84,7 +85,7 @@ def test_documents_without_two_sections_give_no_triplet() -> None:
         document("d", ("Fruit", sentences("a", "b"))),
         document("e", ("", sentences("a")), ("X", ["Short."])),
     ]
-    assert list(build(documents, per_document=5, limit=10, seed=0)) == []
+    assert list(build(documents, limit=10, seed=0)) == []
 
 
 def test_passages_are_not_read_before_they_are_needed(tmp_path: Path) -> None:
@@ -98,12 +99,13 @@ def test_passages_are_not_read_before_they_are_needed(tmp_path: Path) -> None:
     assert refused.value.line == len(PASSAGES) + 1
 
 
-def test_the_limit_and_the_share_of_a_document_hold() -> None:
+def test_the_limit_and_the_share_of_a_document_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "PER_DOCUMENT", 2)
     documents = [
         document(str(i), ("A", sentences("a", "b", "c")), ("B", sentences("d", "e"))) for i in range(9)
     ]
-    assert len(list(build(documents, per_document=2, limit=7, seed=0))) == 7
-    assert len(list(build(documents[:1], per_document=2, limit=100, seed=0))) <= 2
+    assert len(list(build(documents, limit=7, seed=0))) == 7
+    assert len(list(build(documents[:1], limit=100, seed=0))) <= 2
 
 
 def searched(depth: int, window: int = 100) -> RunBlock:
@@ -156,13 +158,14 @@ def test_candidates_are_ranked_among_themselves() -> None:
     assert scored.per_query.of("RR@100").tolist() == [1.0, 1 / 3]
 
 
-def test_candidates_are_drawn_from_the_hits_that_are_not_judged() -> None:
+def test_candidates_are_drawn_from_the_hits_that_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "CANDIDATES", 9)
     run = {"q1": {f"d{i}": -float(i) for i in range(50)}, "q2": {"d1": 1.0}, "q3": {"d1": 1.0}}
     table = judgements.judgements_from_mapping(
         {"q1": {"d3": 1, "d5": 0, "z": 2}, "q2": {"d9": 1}, "q3": {"d1": 0}}
     )
     ranked = {query: sorted(hits, key=lambda name: -hits[name])[:20] for query, hits in run.items()}
-    drawn = [list(draw_groups(ranked, table, count=9, seed=s)) for s in (1, 1, 2)]
+    drawn = [list(draw_groups(ranked, table, seed=s)) for s in (1, 1, 2)]
     first, second = drawn[0]
     assert drawn[0] == drawn[1] != drawn[2]
     assert (first.query, first.positives, len(set(first.negatives))) == ("q1", ("d3",), 9)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 
 import numpy as np
@@ -10,18 +9,14 @@ import pytest
 import regex
 from hypothesis import given, strategies as st
 
-from liebig.base.errors import DataError
 from liebig.measures.answers import (
     SEPARATOR,
     accuracy_at,
     first_match,
     has_answer,
     join,
-    normalise,
-    pattern_matcher,
     token_matcher,
     tokens,
-    with_title,
 )
 
 
@@ -104,28 +99,10 @@ def test_any_answer_is_enough_and_none_is_not() -> None:
     assert not has_answer("a b c", [])
 
 
-def test_the_title_counts_only_when_asked() -> None:
-    assert not has_answer("It lies on the Seine.", ["Paris"])
-    assert has_answer(with_title("Paris", "It lies on the Seine."), ["Paris"])
-    assert not has_answer(with_title("New", "York"), ["New York"])
-    assert with_title("", "text") == "text"
-
-
 def test_joined_tokens_have_separators_around_each() -> None:
     assert join("A-b") == SEPARATOR.join(["", "a", "-", "b", ""])
     assert join(" \n") == ""
     assert not token_matcher([""])(join("a"))
-
-
-def test_patterns_match_in_any_case_and_line() -> None:
-    assert pattern_matcher([r"^in 19\d\d"])(normalise("first\nIn 1969 they landed"))
-    assert pattern_matcher(["Beyonce\u0301"])(normalise("Beyonc\u00e9"))
-    assert not pattern_matcher([r"19\d\d", ""])(normalise("1869"))
-
-
-def test_a_pattern_that_does_not_compile_is_an_error() -> None:
-    with pytest.raises(DataError, match=re.escape("'(' is not a regular expression")):
-        pattern_matcher(["("])(normalise("text"))
 
 
 def test_top_k_accuracy_counts_the_first_match() -> None:

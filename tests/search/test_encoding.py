@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import threading
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 from liebig import encoders
 from liebig.base import pipeline, workspace
 from liebig.base.errors import DataError, RecipeError
-from liebig.base.records import Document, Passage, Query, Section
+from liebig.base.records import Passage, Query
 from liebig.cli import make_app
 from liebig.indexes import open_index
 from liebig.model.backbone import Backbone
@@ -34,13 +35,11 @@ from liebig.stages.encode import (
     read_lines,
     run,
     sentence_items,
-    store_items,
 )
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.vectors import Vectors
 from tests.worlds.processes import together
-from tests.worlds.store import write_store
 
 WORDS = (
     "soil barley nutrient law of the minimum chemistry agriculture corpus condenses retriever fox dog lazy"
@@ -206,48 +205,6 @@ def test_rows_hold_special_tokens_and_the_prompt_of_later_pieces():
     ((tokens, numbers),) = rows.packed_rows(window, pieces, FRAME, 100)
     assert tokens.to_lists() == [[101, 1, 2, 3, 4, 5, 6, 102], [101, 7, 7, 8, 9, 10, 102]]
     assert numbers.tolist() == [0, 1]
-
-
-def test_a_token_store_gives_its_documents(tmp_path, model):
-    tokenizer = Tokenizer.from_folder(model)
-    documents = [Document(f"d{i}", "", (Section("", (text,)),)) for i, text in enumerate(sentences(9))]
-    write_store(tmp_path / "store", documents, tokenizer)
-    ids, vectors = encoded(tmp_path / "v", source=tmp_path / "store", model=model)
-    assert ids == [f"d{i}" for i in range(9)]
-    direct = Encoder.load(model).encode_texts(sentences(9), prompt="")
-    np.testing.assert_allclose(vectors, direct, atol=2e-6)
-
-
-def test_the_prompt_stands_before_the_tokens_of_a_store_too(tmp_path, model):
-    texts = sentences(9, longest=60)
-    documents = [Document(f"d{i}", "", (Section("", (text,)),)) for i, text in enumerate(texts)]
-    write_store(tmp_path / "store", documents, Tokenizer.from_folder(model))
-    vectors = encoded(tmp_path / "v", source=tmp_path / "store", model=model, prompt="query")[1]
-    np.testing.assert_allclose(vectors, Encoder.load(model).encode_texts(texts, prompt="query"), atol=2e-6)
-
-
-def test_a_store_of_another_tokenizer_is_refused(tmp_path, model):
-    other = Tokenizer.train(["a b c d e f g"] * 3, vocab_size=40)
-    write_store(tmp_path / "store", [Document("d", "", (Section("", ("a b",)),))], other)
-    with pytest.raises(DataError, match="another tokenizer"):
-        encoded(tmp_path / "v", source=tmp_path / "store", model=model)
-
-
-def test_passages_of_a_store_are_numbered_in_their_documents():
-    class Store:
-        ids = ["a", "b"]
-        passages = np.array([[0, 3], [3, 5], [5, 6]])
-        tokens = np.arange(6, dtype=np.uint16)
-
-        def __len__(self):
-            return 2
-
-        def token_ranges(self, documents):
-            return np.array([0, 5]), np.array([5, 6])
-
-    found = list(store_items(Store()))
-    assert [item.id for item in found] == ["a#0", "a#1", "b#0"]
-    assert found[1].tokens.tolist() == [3, 4]
 
 
 def test_any_file_and_standard_input_are_read(tmp_path, model):
@@ -434,10 +391,16 @@ def test_a_window_is_tokenised_while_the_next_is_read(tmp_path, monkeypatch):
     assert [batch.ids for batch in found] == [["1"], ["2"]]
 
 
-def test_the_model_gets_a_window_that_is_ready_once_there_is_another(tmp_path):
+def test_the_model_gets_a_window_that_is_ready_once_there_is_another(tmp_path, monkeypatch):
+    def at_once(work, *arguments):
+        future = Future()
+        future.set_result(work(*arguments))
+        return future
+
     tokenizer = Tokenizer.train(["stone river bread"], "wordpiece", 100, True)
-    groups = ([TextItem(str(i), "", np.array([5], np.int32))] for i in range(5))
+    groups = ([TextItem(str(i), "stone")] for i in range(5))
     with Workers(tokenizer, tmp_path) as workers:
+        monkeypatch.setattr(workers._thread_pool, "submit", at_once)
         first = next(iter(workers.windows(groups, RoleLayout(tokenizer, 512))))
     assert first.ids == ["0"]
     assert [group[0].id for group in groups] == ["2", "3", "4"]
@@ -516,11 +479,6 @@ def test_a_length_past_the_positions_is_refused(tmp_path, model, collection):
 def test_the_total_is_known_from_the_start(tmp_path, model, collection, capsys):
     encoded(tmp_path / "v", source=collection, model=model)
     assert "encode: 50/50 texts" in capsys.readouterr().err
-    (tmp_path / "d").mkdir()
-    documents = [Document(f"d{i}", "", (Section("", (text,)),)) for i, text in enumerate(sentences(9))]
-    write_store(tmp_path / "store", documents, Tokenizer.from_folder(model))
-    encoded(tmp_path / "s", source=tmp_path / "store", model=model)
-    assert "encode: 9/9 texts" in capsys.readouterr().err
 
 
 def test_int8_is_for_many_tokens_unless_it_is_named(collection, model, monkeypatch):

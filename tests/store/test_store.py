@@ -26,9 +26,7 @@ def test_every_level_gives_back_what_the_documents_hold(world):
     assert len(world) == len(documents())
     for d, wanted in enumerate(documents()):
         assert world.ids[d] == wanted.id
-        assert list(world.titles[d]) == encode(wanted.title)
         sections = range(world.documents[d], world.documents[d + 1])
-        assert [list(world.headings[s]) for s in sections] == [encode(s.heading) for s in wanted.sections]
         for s, section in zip(sections, wanted.sections):
             found = []
             for p in range(world.sections[s], world.sections[s + 1]):
@@ -54,7 +52,7 @@ def test_sentences_are_those_of_the_splitter(world):
 
 
 def test_arrays_are_mapped_and_read_only(world):
-    for array in (world.tokens, world.sentences, world.documents, world.titles.values, world.ids.utf8.values):
+    for array in (world.tokens, world.sentences, world.documents, world.ids.utf8.values):
         assert not array.flags.owndata
         assert not array.flags.writeable
     assert world.document(5).base is not None, "a view"
@@ -116,9 +114,8 @@ def test_a_shard_is_read_back_as_it_was_saved(tmp_path):
     shard.save(tmp_path / "x.npz")
     again = TokenShard.load(tmp_path / "x.npz")
     for name, array in vars(shard).items():
-        assert array is None or np.array_equal(array, getattr(again, name))
-        assert array is None or array.dtype == getattr(again, name).dtype
-    assert again.passages is None
+        assert np.array_equal(array, getattr(again, name))
+        assert array.dtype == getattr(again, name).dtype
 
 
 def test_the_id_type_is_the_smallest_that_holds_the_vocabulary(world):
@@ -139,7 +136,7 @@ def test_a_flipped_byte_is_noticed_before_anything_is_mapped(tmp_path, name):
         TokenStore.open(folder)
 
 
-@pytest.mark.parametrize("name", ["tokens.npy", "documents.npy", "titles.npy"])
+@pytest.mark.parametrize("name", ["tokens.npy", "documents.npy", "ids.npy"])
 def test_sizes_are_compared_even_when_hashes_are_not(tmp_path, name):
     folder = store(tmp_path / "s", 5).path
     (folder / name).write_bytes((folder / name).read_bytes()[:-1])

@@ -25,7 +25,6 @@ from liebig.evaluation.scoring import (
     RESULTS,
     SHOWN,
     Bootstrap,
-    Matching,
     PerQuery,
     first_ids,
     measures_for,
@@ -279,7 +278,7 @@ def _read(config: CompareConfig, path: Path, task: Task | None) -> PerQuery:
     exclude = task.suite.exclude_self if task.suite else False
     scored = score_run(
         task, file, measures_for(task, config.measures),
-        exclude_self=exclude, matching=Matching(), how=Bootstrap(samples=100),
+        exclude_self=exclude, how=Bootstrap(samples=100),
     )  # fmt: skip
     for note in missing_note(scored.missing, len(scored.per_query.queries)):
         show(f"Note: {file}: {note}")

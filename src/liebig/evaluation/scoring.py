@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,7 @@ from liebig.measures.answers import (
     accuracy_at,
     first_match,
     join,
-    normalise,
-    pattern_matcher,
     token_matcher,
-    with_title,
 )
 from liebig.measures.evaluator import RunBlock, Scores, evaluate, judgements_from_mapping
 from liebig.measures.similarity import pearson, spearman
@@ -42,33 +39,20 @@ from liebig.queries.labelled_pairs import GENERATION, GeneratedFrom
 Ranked = dict[str, list[str]]
 
 
-def texts_of(
-    ranked: Ranked, passages: Iterable[Passage], prepare: Callable[[str], str], titles: bool
-) -> dict[str, str]:
-    """The prepared texts of all passages that were found."""
+def match_ranks(
+    ranked: Ranked, queries: Mapping[str, Query], passages: Iterable[Passage]
+) -> NDArray[np.int64]:
+    """The rank of the first passage with an answer, question by question; 0 for none."""
     names = {name for ids in ranked.values() for name in ids}
-    texts = {
-        passage.id: prepare(with_title(passage.title, passage.text) if titles else passage.text)
-        for passage in passages
-        if passage.id in names
-    }
+    texts = {passage.id: join(passage.text) for passage in passages if passage.id in names}
     if missing := names - texts.keys():
         raise DataError(
             f"{len(missing)} passages of the run are not in the collection, for example {min(missing)!r}",
             fix="name the collection that the run was searched in, with passages=DIR where the questions lie elsewhere",
         )
-    return texts
-
-
-def match_ranks(
-    ranked: Ranked, queries: Mapping[str, Query], passages: Iterable[Passage], *, patterns: bool, titles: bool
-) -> NDArray[np.int64]:
-    """The rank of the first passage with an answer, question by question; 0 for none."""
-    matcher, prepare = (pattern_matcher, normalise) if patterns else (token_matcher, join)
-    texts = texts_of(ranked, passages, prepare, titles)
     return np.array(
         [
-            first_match((texts[name] for name in ranked.get(query.id, ())), matcher(query.answers))
+            first_match((texts[name] for name in ranked.get(query.id, ())), token_matcher(query.answers))
             for query in queries.values()
         ],
         dtype=np.int64,
@@ -187,14 +171,6 @@ SHOWN = 3  # ids in a sentence
 
 
 @dataclass(frozen=True, slots=True)
-class Matching:
-    """How answers are matched: as regular expressions, and in titles too."""
-
-    patterns: bool = False
-    titles: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Bootstrap:
     """How intervals are made."""
 
@@ -264,7 +240,6 @@ def score_run(
     measures: Sequence[Measure],
     *,
     exclude_self: bool,
-    matching: Matching,
     how: Bootstrap,
     blocks: Sequence[RunBlock] | None = None,
 ) -> ScoredTask:
@@ -277,7 +252,7 @@ def score_run(
     if task.kind == "judgements":
         scores, regrouped = _evaluate(run, task, every, exclude_self, blocks)
     elif task.kind == "answers":
-        scores, regrouped = _match(run, task, every, matching, blocks), False
+        scores, regrouped = _match(run, task, every, blocks), False
     else:
         raise DataError(
             f"a run cannot be evaluated on {task.kind}",
@@ -413,18 +388,11 @@ def _evaluate(
     return of_run(run, lambda hits: evaluate(hits, judgements, measures, exclude_self=exclude_self), blocks)
 
 
-def _match(
-    run: Path, task: Task, measures: Sequence[Measure], matching: Matching, blocks: Sequence[RunBlock] | None
-) -> Scores:
+def _match(run: Path, task: Task, measures: Sequence[Measure], blocks: Sequence[RunBlock] | None) -> Scores:
     depth = max(measure.cut or 0 for measure in measures)
     first_hits = found_in(run, depth, task.queries, blocks)
-    ranks = match_ranks(
-        {query: hits.ids for query, hits in first_hits.items()},
-        task.queries,
-        task.passages(),
-        patterns=matching.patterns,
-        titles=matching.titles,
-    )
+    ranked = {query: hits.ids for query, hits in first_hits.items()}
+    ranks = match_ranks(ranked, task.queries, task.passages())
     return answer_scores(ranks, first_hits, tuple(task.queries), measures)
 
 

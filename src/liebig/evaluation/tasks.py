@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
@@ -62,18 +63,9 @@ FORUMS = (
 def _beir(
     name: str, queries: int, passages: int, aliases: Sequence[str] = (), note: str = "", **rest: bool
 ) -> Suite:
-    extra = ("R_cap@100",) if name == "trec-covid" else ()
-    return Suite(
-        f"beir/{name}",
-        "judgements",
-        "test",
-        BEIR_MEASURES + extra,
-        queries,
-        passages,
-        (name, *aliases),
-        note=note,
-        **rest,
-    )
+    measures = BEIR_MEASURES + (("R_cap@100",) if name == "trec-covid" else ())
+    names = (name, *aliases)
+    return Suite(f"beir/{name}", "judgements", "test", measures, queries, passages, names, note=note, **rest)
 
 
 def _dl(year: int, kind: str, queries: int, passages: int) -> Suite:
@@ -410,17 +402,13 @@ LEFT_OUT = {
     "citations", "gallery", "discography", "filmography",
 }  # fmt: skip
 FEWEST_WORDS, MOST_WORDS = 5, 50
+PER_DOCUMENT = 10  # triplets at the most
 
 
-def build(documents: Iterable[Document], *, per_document: int, limit: int, seed: int) -> Iterator[Tuple]:
-    """Up to `limit` triplets, at most `per_document` of each document."""
-    made = 0
-    for place, document in enumerate(documents):
-        for triplet in _of_document(document, per_document, key(seed, place)):
-            if made == limit:
-                return
-            made += 1
-            yield triplet
+def build(documents: Iterable[Document], *, limit: int, seed: int) -> Iterator[Tuple]:
+    """Up to `limit` triplets, at most PER_DOCUMENT of each document."""
+    drawn = (_of_document(document, key(seed, place)) for place, document in enumerate(documents))
+    return islice(chain.from_iterable(drawn), limit)
 
 
 def usable_sentences(section: Section) -> list[str]:
@@ -431,13 +419,13 @@ def usable_sentences(section: Section) -> list[str]:
     return [sentence for sentence in sentences if FEWEST_WORDS <= len(sentence.split()) <= MOST_WORDS]
 
 
-def _of_document(document: Document, count: int, document_key: np.uint64) -> Iterator[Tuple]:
+def _of_document(document: Document, document_key: np.uint64) -> Iterator[Tuple]:
     sections = [sentences for sentences in map(usable_sentences, document.sections) if sentences]
     rich = [i for i, sentences in enumerate(sections) if len(sentences) > 1]
     if len(sections) < 2 or not rich:
         return
     seen: set[tuple[str, str, str]] = set()
-    for n in range(count):
+    for n in range(PER_DOCUMENT):
         here, first, second, other, third = (int(below(document_key, 5 * n + i, 1 << 30)) for i in range(5))
         home = rich[here % len(rich)]
         away = sections[(home + 1 + other % (len(sections) - 1)) % len(sections)]
@@ -454,17 +442,18 @@ def _of_document(document: Document, count: int, document_key: np.uint64) -> Ite
 # RR@100. The draw depends only on the seed and the query's position.
 
 
-def draw_groups(
-    ranked: Mapping[str, Sequence[str]], judgements: Judgements, *, count: int, seed: int
-) -> Iterator[Group]:
-    """One group a judged query that has a positive: the first positive, and `count` others."""
+CANDIDATES, CANDIDATES_DEPTH = 99, 1000  # others of a query, and the hits that they are drawn from
+
+
+def draw_groups(ranked: Mapping[str, Sequence[str]], judgements: Judgements, *, seed: int) -> Iterator[Group]:
+    """One group a judged query that has a positive: the first positive, and CANDIDATES others."""
     for place, query in enumerate(judgements.queries):
         grades = judgements.grades(query)
         positives = sorted(passage for passage, grade in grades.items() if grade > 0)
         others = [passage for passage in ranked.get(query, ()) if passage not in grades]
         if positives:
             order = permute(np.arange(len(others)), max(len(others), 1), key(seed, place)) if others else []
-            yield Group(query, (positives[0],), tuple(others[i] for i in list(order)[:count]))
+            yield Group(query, (positives[0],), tuple(others[i] for i in list(order)[:CANDIDATES]))
 
 
 def records(path: Path) -> Iterator[object]:

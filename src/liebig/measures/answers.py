@@ -7,14 +7,11 @@ neither space nor control; lower case. An answer matches where its tokens occur 
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-
-from liebig.base.errors import DataError
 
 SEPARATOR = "\x1f"
 
@@ -58,25 +55,9 @@ def token_matcher(answers: Sequence[str]) -> Callable[[str], bool]:
     return lambda joined: any(answer in joined for answer in normalised)
 
 
-def pattern_matcher(answers: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a text matches one of the answers as regular expressions (CuratedTREC), in any case, line by line."""
-    patterns = tuple(_pattern(answer) for answer in answers if answer)
-    return lambda text: any(pattern.search(text) for pattern in patterns)
-
-
 def has_answer(text: str, answers: Sequence[str]) -> bool:
     """Whether the tokens of an answer occur in the text one after the other."""
     return token_matcher(answers)(join(text))
-
-
-def normalise(text: str) -> str:
-    """NFD, what the regular expressions of CuratedTREC are matched against."""
-    return unicodedata.normalize("NFD", text)
-
-
-def with_title(title: str, text: str) -> str:
-    """A passage with its title in front, for those who count an answer in the title."""
-    return f"{title} . {text}" if title else text
 
 
 def first_match(texts: Iterable[str], matches: Callable[[str], bool]) -> int:
@@ -87,13 +68,3 @@ def first_match(texts: Iterable[str], matches: Callable[[str], bool]) -> int:
 def accuracy_at(ranks: NDArray[np.integer], cut: int) -> NDArray[np.float64]:
     """Per question: 1 where the first match stands above the cut. The mean is top-k accuracy."""
     return ((ranks > 0) & (ranks <= cut)).astype(np.float64)
-
-
-def _pattern(answer: str) -> re.Pattern[str]:
-    try:
-        return re.compile(normalise(answer), re.IGNORECASE | re.UNICODE | re.MULTILINE)
-    except re.error as error:
-        raise DataError(
-            f"the answer {answer!r} is not a regular expression ({error})",
-            fix="match answers as tokens, not as patterns",
-        ) from error

@@ -173,11 +173,10 @@ def numbered(ids: list[str], owners: Longs) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class TextItem:
-    """An id with its record or text, or with the tokens of one."""
+    """An id with its record or text."""
 
     id: str
     record: Record
-    tokens: NDArray[np.int32] | None = None
 
 
 AHEAD = 2  # windows under way besides one for each worker
@@ -270,19 +269,15 @@ class Workers:
         pending: deque[Pending] = deque()
         for number, group in enumerate(groups):
             ids = [item.id for item in group]
-            if group[0].tokens is not None:
-                assert not sentences, "tokens have no sentences"
-                pending.append((ids, _joined(group, np.array(layout.prompt_ids, np.int32)), None))
-            else:
-                pool, tokenize = self._pool(several=number > 0)
-                tokens = pool.submit(tokenize, [layout.text(item.record) for item in group], layout.title)
-                inner: tuple[Longs, Future[Ragged]] | None = None
-                if sentences:
-                    plain = replace(layout, prompt="")  # no prompt and no title
-                    parts = [sentence_parts(_text_of(item.record)) for item in group]
-                    texts = [plain.text(part) for of_text in parts for part in of_text]
-                    inner = offsets_of(list(map(len, parts))), pool.submit(tokenize, texts, layout.title)
-                pending.append((ids, tokens, inner))
+            pool, tokenize = self._pool(several=number > 0)
+            tokens = pool.submit(tokenize, [layout.text(item.record) for item in group], layout.title)
+            inner: tuple[Longs, Future[Ragged]] | None = None
+            if sentences:
+                plain = replace(layout, prompt="")  # no prompt and no title
+                parts = [sentence_parts(_text_of(item.record)) for item in group]
+                texts = [plain.text(part) for of_text in parts for part in of_text]
+                inner = offsets_of(list(map(len, parts))), pool.submit(tokenize, texts, layout.title)
+            pending.append((ids, tokens, inner))
             if len(pending) > self._count + AHEAD or (self._count == 0 and _is_ready(pending)):
                 yield _finished(*pending.popleft())
         while pending:
@@ -301,30 +296,22 @@ class Workers:
         return self._pace.run(len(texts), RoleLayout(self._tokenizer, 0, title=title).tokens, texts)
 
 
-Pending = tuple[list[str], Future[Ragged] | Ragged, tuple[Longs, Future[Ragged]] | None]
+Pending = tuple[list[str], Future[Ragged], tuple[Longs, Future[Ragged]] | None]
 
 
 def _is_ready(pending: Sequence[Pending]) -> bool:
     """Whether the model can have the first window, while another one is being tokenised."""
-    first = pending[0][1]
-    return len(pending) > 1 and (not isinstance(first, Future) or first.done())
+    return len(pending) > 1 and pending[0][1].done()
 
 
 def _finished(
-    ids: list[str], window: Future[Ragged] | Ragged, inner: tuple[Longs, Future[Ragged]] | None
+    ids: list[str], window: Future[Ragged], inner: tuple[Longs, Future[Ragged]] | None
 ) -> TokenWindow:
-    sentences = inner and Ragged(inner[1].result().lengths, inner[0])
-    return TokenWindow(ids, window.result() if isinstance(window, Future) else window, sentences)
+    return TokenWindow(ids, window.result(), inner and Ragged(inner[1].result().lengths, inner[0]))
 
 
 def _text_of(record: Record) -> str:
     return record if isinstance(record, str) else record.text
-
-
-def _joined(group: Sequence[TextItem], prompt: NDArray[np.int32]) -> Ragged:
-    """Items that are tokens already, each behind the tokens of the prompt."""
-    rows = [np.concatenate([prompt, item.tokens]) for item in group if item.tokens is not None]
-    return Ragged(np.concatenate(rows).astype(np.int32), offsets_of([len(row) for row in rows]))
 
 
 Floats = NDArray[np.float32]

@@ -19,39 +19,21 @@ from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
 from liebig.base.workspace import Folder
 from liebig.evaluation.runs import needed_run, ranked_in
-from liebig.evaluation.scoring import Bootstrap, Matching, measures_for, score_run, system_names
+from liebig.evaluation.scoring import Bootstrap, measures_for, score_run, system_names
 from liebig.evaluation.tables import write_table
 from liebig.evaluation.tasks import Task, read_task
 from liebig.queries.consistency import words as words_of
 
 QUESTION_WORDS = ("who", "what", "when", "where", "which", "why", "how", "whose", "whom")
-AUXILIARIES = frozenset(
-    (
-        "is",
-        "are",
-        "was",
-        "were",
-        "do",
-        "does",
-        "did",
-        "can",
-        "could",
-        "will",
-        "would",
-        "should",
-        "has",
-        "have",
-        "had",
-    )
-)
+AUXILIARIES = frozenset((
+    "is", "are", "was", "were", "do", "does", "did", "can", "could", "will", "would", "should", "has", "have", "had",
+))  # fmt: skip
 LENGTHS = (4, 8, 16, 32)
 OVERLAPS = (0.25, 0.5, 0.75)
-STOP = frozenset(
-    (
-        "a", "an", "and", "are", "as", "at", "be", "by", "did", "do", "does", "for", "from", "has", "have", "how", "in",
-        "is", "it", "its", "of", "on", "or", "that", "the", "their", "this", "to", "was", "were", "with",
-    )
-)  # fmt: skip
+STOP = frozenset((
+    "a", "an", "and", "are", "as", "at", "be", "by", "did", "do", "does", "for", "from", "has", "have", "how", "in",
+    "is", "it", "its", "of", "on", "or", "that", "the", "their", "this", "to", "was", "were", "with",
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +112,8 @@ def group_by(
     for name in dict.fromkeys(names):
         mask = labels == name
         x, y = a[mask], b[mask]
-        groups.append(
-            QueryGroup(
-                by,
-                name,
-                int(mask.sum()),
-                float(x.mean()),
-                float(y.mean()),
-                int(np.sum(x > y)),
-                int(np.sum(x < y)),
-            )
-        )
+        wins, losses = int(np.sum(x > y)), int(np.sum(x < y))
+        groups.append(QueryGroup(by, name, int(mask.sum()), float(x.mean()), float(y.mean()), wins, losses))
     rank = {name: i for i, name in enumerate(order)}
     return sorted(groups, key=lambda group: (rank.get(group.name, len(rank)), -group.queries, group.name))
 
@@ -214,14 +187,8 @@ def compare_runs(
 
 def _side(task: Task, file: Path, measure: str) -> ComparedRun:
     exclude = task.suite.exclude_self if task.suite else False
-    scored = score_run(
-        task,
-        file,
-        measures_for(task, [measure]),
-        exclude_self=exclude,
-        matching=Matching(),
-        how=Bootstrap(samples=100),
-    )
+    measures = measures_for(task, [measure])
+    scored = score_run(task, file, measures, exclude_self=exclude, how=Bootstrap(samples=100))
     ranked = ranked_in(file, HITS_READ, scored.per_query.queries)
     if exclude:
         ranked = {query: [name for name in ids if name != query] for query, ids in ranked.items()}

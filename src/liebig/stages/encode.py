@@ -55,7 +55,6 @@ from liebig.search.embed import (
     frame_of,
     pools_sentences,
 )
-from liebig.store import SUMMARY, TokenStore
 from liebig.text.layout import Role, RoleLayout
 from liebig.text.sentences import spans
 from liebig.train.distributed import World, connect
@@ -70,9 +69,7 @@ class EncodeConfig(Config):
 
     source: InputPath | None = Field(
         None,
-        description=(
-            "A collection, a token store, or any file that liebig init reads [default: standard input]."
-        ),
+        description=("A collection, or any file that liebig init reads [default: standard input]."),
     )
     model: ModelPath = Field(
         Path(encoders.PREFIX + encoders.DEFAULT),
@@ -163,23 +160,8 @@ KINDS: dict[What, type[Passage | Query | Document]] = {
 }  # fmt: skip
 
 
-def read_items(
-    path: Path, what: What, split: str | None = None, tokenizer: str | None = None
-) -> Iterator[TextItem]:
-    """The items of a collection, a file that liebig init reads, or a token store of the tokenizer with this digest."""
-    if (path / SUMMARY).is_file():
-        if what == "sentences":
-            raise DataError(
-                "a token store has no sentences", file=path, fix="encode the collection it was made of"
-            )
-        store = TokenStore.open(path)
-        if tokenizer is not None and store.tokenizer.digest != tokenizer:
-            raise DataError(
-                "the token store was made with another tokenizer than the model's",
-                file=path,
-                fix="prepare it again with the model's tokenizer, or encode the collection",
-            )
-        return store_items(store)
+def read_items(path: Path, what: What, split: str | None = None) -> Iterator[TextItem]:
+    """The items of a collection, or of a file that liebig init reads."""
     if is_collection(path):
         items = _collection_items(Collection(path), what, split)
     else:
@@ -189,9 +171,6 @@ def read_items(
 
 def count_items(path: Path, what: What, split: str | None) -> int | None:
     """How many items there are, where that is known before they are read."""
-    if (path / SUMMARY).is_file():
-        store = TokenStore.open(path, hashes=False)
-        return len(store) if store.passages is None else len(store.passages)
     if not is_collection(path) or what == "sentences":
         return None
     collection = Collection(path)
@@ -264,21 +243,6 @@ def _json_item(line: str, number: int, what: What) -> TextItem:
         )
     record = Query(str(id), text) if what == "queries" else Passage(str(id), text, title)
     return TextItem(record.id, record)
-
-
-def store_items(store: TokenStore) -> Iterator[TextItem]:
-    """Passages of a token store, named document#0, document#1, …; whole documents where none were cut."""
-    if store.passages is None:
-        for number in range(len(store)):
-            yield TextItem(store.ids[number], "", store.document(number).astype(np.int32))
-        return
-    begins, _ = store.token_ranges(np.arange(len(store)))
-    owners = np.searchsorted(begins, store.passages[:, 0], side="right") - 1
-    last, place = -1, 0
-    for owner, (begin, end) in zip(owners.tolist(), store.passages):
-        place = place + 1 if owner == last else 0
-        last = owner
-        yield TextItem(f"{store.ids[owner]}#{place}", "", store.tokens[begin:end].astype(np.int32))
 
 
 ROLES: dict[What, Role] = {
@@ -370,11 +334,8 @@ def _tokens(config: EncodeConfig, source: Path) -> Iterator[int]:
     """About how many tokens are encoded of each text."""
     most = config.max_length or CUT
     for item in read_items(source, "passages" if config.what == "sentences" else config.what, config.split):
-        if item.tokens is not None:
-            count = len(item.tokens)
-        else:
-            text = item.record if isinstance(item.record, str) else item.record.text
-            count = len(text.encode()) // CHARACTERS
+        text = item.record if isinstance(item.record, str) else item.record.text
+        count = len(text.encode()) // CHARACTERS
         yield min(count, most) if config.long == "first" and config.what != "sentences" else count
 
 
@@ -467,7 +428,7 @@ def _encode(embedder: Embedder, config: EncodeConfig, shards: VectorShards) -> N
     if config.source is None:
         items, total = read_lines(sys.stdin, config.what), None
     else:
-        items = read_items(config.source, config.what, config.split, tokenizer.digest)
+        items = read_items(config.source, config.what, config.split)
         total = count_items(config.source, config.what, config.split)
     mine = shards.share(total)
     # Before the time of a text is measured: it may compile.
@@ -584,7 +545,7 @@ def known_vectors(config: EncodeConfig, embedder: Embedder, layout: RoleLayout) 
         vectors, inner = _all_vectors(path), None
         if before.sentences:
             inner = _all_vectors(path / SENTENCES)
-        items = read_items(before.source, before.what, before.split, embedder.encoder.tokenizer.digest)
+        items = read_items(before.source, before.what, before.split)
         plan, start, first = _plan(before, embedder, layout), 0, 0
         with Workers(embedder.encoder.tokenizer, None) as workers:
             groups = _groups(items, before.window)

@@ -22,7 +22,6 @@ from liebig.evaluation.runs import needed_run, ranked_in, run_file
 from liebig.evaluation.scoring import (
     RESULTS,
     Bootstrap,
-    Matching,
     Results,
     ScoredTask,
     TaskResult,
@@ -36,7 +35,17 @@ from liebig.evaluation.scoring import (
     to_json,
 )
 from liebig.evaluation.tables import results_markdown, show_results
-from liebig.evaluation.tasks import GROUPS, Suite, Task, build, draw_groups, named, read_task, with_passages
+from liebig.evaluation.tasks import (
+    CANDIDATES_DEPTH,
+    GROUPS,
+    Suite,
+    Task,
+    build,
+    draw_groups,
+    named,
+    read_task,
+    with_passages,
+)
 from liebig.formats.output import write_lines
 from liebig.measures.evaluator import RunBlock
 
@@ -72,23 +81,14 @@ class EvaluateConfig(Config):
     exclude_self: bool | None = Field(
         None, description="Remove a query's own id from its hits [default: as the suite says]."
     )
-    patterns: bool = Field(False, description="Answers are regular expressions (CuratedTREC).")
-    titles: bool = Field(False, description="An answer in the title of a passage counts too.")
     sections: int = Field(
         0,
         ge=0,
         description="Number of section triplets to build from the collection's documents and evaluate on.",
     )
-    sections_per_document: int = Field(
-        10, ge=1, description="Maximum number of section triplets per document."
-    )
     candidates: InputPath | None = Field(
         None,
         description="Run to draw candidates from: rank one positive among 99 of its hits (the ABS paper).",
-    )
-    candidates_count: int = Field(99, ge=1, description="Number of candidates besides the positive.")
-    candidates_depth: int = Field(
-        1000, ge=1, description="Number of hits of the run that candidates are drawn from."
     )
     distance: Literal["euclidean", "cosine"] = Field(
         "euclidean", description="Distance between vectors for triplets."
@@ -170,13 +170,7 @@ def group_means(entries: Sequence[TaskResult]) -> dict[str, dict[str, float]]:
 
 def _task(config: EvaluateConfig, path: Path, suite: Suite | None) -> Task:
     if config.sections:
-        built = build(
-            Collection(path).documents(),
-            per_document=config.sections_per_document,
-            limit=config.sections,
-            seed=config.seed,
-        )
-        triplets = list(built)
+        triplets = list(build(Collection(path).documents(), limit=config.sections, seed=config.seed))
         if not triplets:
             raise DataError(
                 "no section triplet can be built", file=path, fix="use a collection with sections"
@@ -192,14 +186,8 @@ def _candidates(config: EvaluateConfig, source: Path, task: Task) -> Task:
     """The task with candidates drawn from a run in the place of the whole collection."""
     assert task.judgements is not None
     run = needed_run(source)
-    groups = list(
-        draw_groups(
-            ranked_in(run, config.candidates_depth, task.judgements.queries),
-            task.judgements,
-            count=config.candidates_count,
-            seed=config.seed,
-        )
-    )
+    ranked = ranked_in(run, CANDIDATES_DEPTH, task.judgements.queries)
+    groups = list(draw_groups(ranked, task.judgements, seed=config.seed))
     if not any(group.negatives for group in groups):
         refuse_disjoint(run, task, task.judgements.queries)
     return replace(task, kind="candidates", split=f"{task.split}-candidates", suite=None, groups=groups)
@@ -222,10 +210,8 @@ def _run_of(system: Path) -> Path | None:
 def _score_run(
     config: EvaluateConfig, path: Path, task: Task, how: Bootstrap, blocks: Sequence[RunBlock] | None = None
 ) -> ScoredTask:
-    measures = measures_for(task, config.measures)
-    matching = Matching(config.patterns, config.titles)
-    exclude = _exclude_self(config, task)
-    return score_run(task, path, measures, exclude_self=exclude, matching=matching, how=how, blocks=blocks)
+    measures, exclude = measures_for(task, config.measures), _exclude_self(config, task)
+    return score_run(task, path, measures, exclude_self=exclude, how=how, blocks=blocks)
 
 
 def _exclude_self(config: EvaluateConfig, task: Task) -> bool:

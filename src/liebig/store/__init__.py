@@ -1,8 +1,8 @@
 """The token store: a corpus as one flat row of token ids, and where everything in it begins.
 
 A folder of `.npy` files, mapped into memory and never copied: `tokens`, then a chain of offsets, each into the
-level below: documents -> sections -> paragraphs -> sentences -> tokens. Titles, headings and ids lie beside it
-as rows with offsets of their own. Opening costs one read of the files to check their hashes (`hashes=False`
+level below: documents -> sections -> paragraphs -> sentences -> tokens. Ids lie beside it as rows with offsets of
+their own. Opening costs one read of the files to check their hashes (`hashes=False`
 checks sizes only), random access one page fault; the memory used is what the system chooses to cache.
 """
 
@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 from pydantic import PositiveInt
 
 from liebig.base import npy, workspace
@@ -29,7 +29,6 @@ from liebig.ragged import Longs as Offsets, Ragged, Strings
 from liebig.text import sentences
 from liebig.text.tokenizer import Tokenizer
 
-FORMAT = 1
 SUMMARY = "store.json"
 TOKENIZER = "tokenizer"
 Ids = NDArray[Any]  # uint16 or uint32, by the size of the vocabulary
@@ -53,12 +52,7 @@ class TokenStore:
     paragraphs: Offsets  # P+1, into sentences
     sections: Offsets  # C+1, into paragraphs
     documents: Offsets  # D+1, into sections
-    titles: Ragged  # D
-    headings: Ragged  # C
     ids: Strings  # D
-    passages: (
-        NDArray[np.int64] | None
-    )  # Q x 2: begin and end of each passage in tokens; None where none were cut
     vocab_size: int
 
     @classmethod
@@ -80,30 +74,10 @@ class TokenStore:
         if hashes and len(tokens) and tokens.max() >= summary.vocab_size:
             raise npy.corrupt(path / "tokens.npy", "has tokens that are not in the vocabulary")
 
-        def rows(name: str, kind: DTypeLike, count: int) -> Ragged:
-            values = npy.load(path / f"{name}.npy", [kind], (None,))
-            return Ragged(values, npy.load_offsets(path / f"{name}_offsets.npy", count, len(values)))
-
-        documents, sections = len(levels["documents"]) - 1, len(levels["sections"]) - 1
-        passages = None
-        if "passages.npy" in manifest.outputs:
-            passages = npy.load(path / "passages.npy", [np.int64], (None, 2))
-            starts, ends = passages[:, 0], passages[:, 1]
-            if (
-                not (npy.within(starts, len(tokens) + 1) and npy.within(ends, len(tokens) + 1))
-                or (starts > ends).any()
-            ):
-                raise npy.corrupt(path / "passages.npy", "has passages that do not fit the tokens")
-        return cls(
-            path=path,
-            tokens=tokens,
-            **levels,
-            titles=rows("titles", kind, documents),
-            headings=rows("headings", kind, sections),
-            ids=Strings(rows("ids", np.uint8, documents), path / "ids.npy"),
-            passages=passages,
-            vocab_size=summary.vocab_size,
-        )
+        names = npy.load(path / "ids.npy", [np.uint8], (None,))
+        offsets = npy.load_offsets(path / "ids_offsets.npy", len(levels["documents"]) - 1, len(names))
+        ids = Strings(Ragged(names, offsets), path / "ids.npy")
+        return cls(path=path, tokens=tokens, **levels, ids=ids, vocab_size=summary.vocab_size)
 
     def __len__(self) -> int:
         return len(self.documents) - 1
@@ -127,7 +101,7 @@ class TokenStore:
         return self.sentences[first], self.sentences[last]
 
     def document(self, i: int) -> Ids:
-        """The tokens of a document, title and headings left out: a view."""
+        """The tokens of a document, without title and headings: a view."""
         (begin,), (end,) = self.token_ranges(np.array([range(len(self))[i]]))
         return self.tokens[begin:end]
 
@@ -154,35 +128,20 @@ class TokenShard:
     paragraphs: Lengths
     sections: Lengths
     documents: Lengths
-    titles: Ids
-    titles_offsets: Lengths
-    headings: Ids
-    headings_offsets: Lengths
     ids: NDArray[np.uint8]
     ids_offsets: Lengths
-    passages: NDArray[np.int64] | None = None
 
     def save(self, path: Path) -> None:
         """Write the shard as one file, whole or not at all."""
-        arrays = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
         buffer = io.BytesIO()
-        np.savez(buffer, shapes=_shapes(arrays), **arrays)
+        np.savez(buffer, **vars(self))
         workspace.atomic_write(path, buffer.getvalue())
 
     @classmethod
     def load(cls, path: Path) -> TokenShard:
         """Read a shard back."""
         with np.load(path, allow_pickle=False) as arrays:
-            return cls(**{f.name: arrays[f.name] for f in fields(cls) if f.name in arrays})
-
-
-ROWS = ("tokens", "titles", "headings", "ids", "passages")
-NAMES = tuple(f.name for f in fields(TokenShard))
-
-
-def _shapes(arrays: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
-    """The length of each array, in the order of `NAMES`; -1 where there is none."""
-    return np.array([len(arrays[name]) if name in arrays else -1 for name in NAMES])
+            return cls(**arrays)
 
 
 def id_type(vocab_size: int) -> np.dtype[Any]:
@@ -190,83 +149,45 @@ def id_type(vocab_size: int) -> np.dtype[Any]:
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
-class TextColumn:
-    """Texts that become one row of ids, tokenized whenever there are enough of them."""
+def build(documents: Iterable[Document], tokenizer: Tokenizer, spans: Spans = sentences.spans) -> TokenShard:
+    """A shard of all the documents; every section and paragraph keeps its place, also one without a token."""
+    ids, of_documents, of_sections, of_paragraphs = list[bytes](), list[int](), list[int](), list[int]()
+    kind, texts, characters = id_type(tokenizer.vocab_size), list[str](), 0
+    tokens, lengths = [np.zeros(0, kind)], [np.zeros(0, np.int64)]
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._encode, self._type = tokenizer.encode_packed, id_type(tokenizer.vocab_size)
-        self._texts: list[str] = []
-        self._characters = 0
-        self._ids: list[Ids] = [np.zeros(0, self._type)]
-        self._lengths: list[Lengths] = [np.zeros(0, np.int64)]
+    def tokenize() -> None:
+        rows = tokenizer.encode_packed(texts)
+        tokens.append(rows.values.astype(kind))
+        lengths.append(rows.lengths)
+        texts.clear()
 
-    def add(self, text: str) -> None:
-        """Take one text."""
-        self._texts.append(text)
-        self._characters += len(text)
-        if self._characters >= CHARACTERS:
-            self._tokenize()
-
-    def _tokenize(self) -> None:
-        rows = self._encode(self._texts)
-        self._ids.append(rows.values.astype(self._type))
-        self._lengths.append(rows.lengths)
-        self._texts, self._characters = [], 0
-
-    def finish(self) -> tuple[Ids, Lengths]:
-        """The ids of all texts, and how many each has."""
-        self._tokenize()
-        return np.concatenate(self._ids), np.concatenate(self._lengths)
-
-
-class ShardBuilder:
-    """Takes documents one by one and gives a shard."""
-
-    def __init__(self, tokenizer: Tokenizer, spans: Spans) -> None:
-        self._spans = spans
-        self._sentences, self._titles, self._headings = (
-            TextColumn(tokenizer),
-            TextColumn(tokenizer),
-            TextColumn(tokenizer),
-        )
-        self._paragraphs: list[int] = []
-        self._sections: list[int] = []
-        self._documents: list[int] = []
-        self._ids: list[bytes] = []
-
-    def add(self, document: Document) -> None:
-        """Take one document; every section and paragraph is kept in its place, also one without a token."""
-        self._ids.append(document.id.encode("utf-8", "surrogatepass"))
-        self._titles.add(document.title)
-        self._documents.append(len(document.sections))
+    for document in documents:
+        ids.append(document.id.encode("utf-8", "surrogatepass"))
+        of_documents.append(len(document.sections))
         for section in document.sections:
-            self._headings.add(section.heading)
-            self._sections.append(len(section.paragraphs))
+            of_sections.append(len(section.paragraphs))
             for paragraph in section.paragraphs:
-                spans = self._spans(paragraph)
-                self._paragraphs.append(len(spans))
-                for sentence in cut(paragraph, spans):
-                    self._sentences.add(sentence)
-
-    def shard(self) -> TokenShard:
-        """Everything taken so far."""
-        tokens, lengths = self._sentences.finish()
-        sentences, paragraphs = _without_empty(lengths, _array(self._paragraphs))
-        titles, titles_offsets = self._titles.finish()
-        headings, headings_offsets = self._headings.finish()
-        return TokenShard(
-            tokens=tokens,
-            sentences=sentences,
-            paragraphs=paragraphs,
-            sections=_array(self._sections),
-            documents=_array(self._documents),
-            titles=titles,
-            titles_offsets=titles_offsets,
-            headings=headings,
-            headings_offsets=headings_offsets,
-            ids=np.frombuffer(b"".join(self._ids), dtype=np.uint8),
-            ids_offsets=_array([len(i) for i in self._ids]),
-        )
+                bounds = spans(paragraph)
+                of_paragraphs.append(len(bounds))
+                for sentence in cut(paragraph, bounds):
+                    texts.append(sentence)
+                    characters += len(sentence)
+                    if characters >= CHARACTERS:
+                        tokenize()
+                        characters = 0
+    tokenize()
+    sizes = np.concatenate(lengths)
+    # Sentences that have no token are left out; the paragraphs hold fewer then.
+    owner = np.repeat(np.arange(len(of_paragraphs)), of_paragraphs)[sizes > 0]
+    return TokenShard(
+        tokens=np.concatenate(tokens),
+        sentences=sizes[sizes > 0],
+        paragraphs=np.bincount(owner, minlength=len(of_paragraphs)).astype(np.int64),
+        sections=np.array(of_sections, np.int64),
+        documents=np.array(of_documents, np.int64),
+        ids=np.frombuffer(b"".join(ids), np.uint8),
+        ids_offsets=np.array([len(name) for name in ids], np.int64),
+    )
 
 
 def cut(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[str]:
@@ -280,78 +201,27 @@ def cut(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[str]:
         begin = end
 
 
-def _array(values: Sequence[int]) -> Lengths:
-    return np.array(values, dtype=np.int64)
-
-
-def _without_empty(sentences: Lengths, paragraphs: Lengths) -> tuple[Lengths, Lengths]:
-    """Leave out sentences that have no token; the paragraphs hold fewer then."""
-    owner = np.repeat(np.arange(len(paragraphs)), paragraphs)
-    full = sentences > 0
-    return sentences[full], np.bincount(owner[full], minlength=len(paragraphs)).astype(np.int64)
-
-
-def build(documents: Iterable[Document], tokenizer: Tokenizer, spans: Spans = sentences.spans) -> TokenShard:
-    """A shard of all the documents."""
-    builder = ShardBuilder(tokenizer, spans)
-    for document in documents:
-        builder.add(document)
-    return builder.shard()
-
-
-def join(shards: Sequence[Path], folder: Path, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Join the shards in their order into the files of a store; gives its summary, written last of all."""
-    totals = _totals(shards)
-    files = {name: _start(folder / f"{name}.npy", name, total, tokenizer) for name, total in totals.items()}
-    ends = dict.fromkeys(totals, 0)
-    for path in shards:
-        shard = TokenShard.load(path)
-        begin = ends["tokens"]
-        for name, file in files.items():
-            values = getattr(shard, name)
-            file.write(_moved(name, values, begin if name == "passages" else ends[name]))
-            ends[name] += len(values) if name in ROWS else int(values.sum())
-    for file in files.values():
-        file.flush()
-        os.fsync(file.fileno())
-        file.close()
+def join(shards: Sequence[Path], folder: Path, tokenizer: Tokenizer) -> None:
+    """Join the shards in their order into the files of a store; its summary is written last of all."""
+    kinds = {"tokens": id_type(tokenizer.vocab_size), "ids": np.dtype(np.uint8)}
+    paths = {field.name: folder / f"{field.name}.npy" for field in fields(TokenShard)}
+    ends = dict.fromkeys(paths, 0)
+    with ExitStack() as stack:
+        files = {
+            name: stack.enter_context(npy.NpyWriter(path, kinds.get(name, np.int64)))
+            for name, path in paths.items()
+        }
+        for name in paths.keys() - kinds:
+            files[name].append(np.zeros(1, np.int64))
+        for path in shards:
+            shard = TokenShard.load(path)
+            for name, file in files.items():
+                values = getattr(shard, name)
+                file.append(values if name in kinds else np.cumsum(values) + ends[name])
+                ends[name] += int(values.sum()) if name not in kinds else 0
+    for path in paths.values():
+        workspace.sync(path)
     tokenizer.save(folder / TOKENIZER)
-    summary = _summary(totals, tokenizer)
+    counts = {name: files[name].rows - (name not in kinds) for name in LEVELS}
+    summary = {"format": 1, **counts, "vocab_size": tokenizer.vocab_size, "tokenizer": tokenizer.digest}
     workspace.atomic_write(folder / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
-    return summary
-
-
-def _totals(shards: Sequence[Path]) -> dict[str, int]:
-    """How long each array of the store will be."""
-    shapes = []
-    for path in shards:
-        with np.load(path, allow_pickle=False) as arrays:
-            shapes.append(arrays["shapes"])
-    totals = np.sum(shapes, axis=0)
-    return {name: int(total) for name, total in zip(NAMES, totals) if total >= 0}
-
-
-def _start(path: Path, name: str, total: int, tokenizer: Tokenizer) -> IO[bytes]:
-    """A `.npy` file with its header, ready for its values; offsets begin with 0."""
-    kind = id_type(tokenizer.vocab_size) if name in ROWS[:3] else np.dtype("u1" if name == "ids" else "<i8")
-    shape: tuple[int, ...] = (total,) if name in ROWS else (total + 1,)
-    shape = (*shape, 2) if name == "passages" else shape
-    header = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": shape}
-    file = path.open("wb")
-    np.lib.format.write_array_header_1_0(file, header)
-    if name not in ROWS:
-        file.write(np.zeros(1, kind).tobytes())
-    return file
-
-
-def _moved(name: str, values: NDArray[Any], begin: int) -> bytes:
-    """The bytes of a shard's array at its place: lengths become offsets that go on from `begin`."""
-    if name == "passages":
-        return (values + begin).tobytes()
-    return values.tobytes() if name in ROWS else (np.cumsum(values) + begin).tobytes()
-
-
-def _summary(totals: dict[str, int], tokenizer: Tokenizer) -> dict[str, Any]:
-    names = ("documents", "sections", "paragraphs", "sentences", "tokens", "passages")
-    counts = {name: totals[name] for name in names if name in totals}
-    return {"format": FORMAT, **counts, "vocab_size": tokenizer.vocab_size, "tokenizer": tokenizer.digest}

@@ -10,15 +10,12 @@ Cost: the tokenizer's time and about a tenth of it; about 150 MB of memory a pro
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
-
-import numpy as np
-from numpy.typing import NDArray
 
 from liebig.base.errors import DataError
 from liebig.base.json_file import read_json
@@ -29,10 +26,8 @@ from liebig.base.workspace import WHOLE, StagePart
 from liebig.formats import beir, documents
 from liebig.formats.items import Row, Where, as_row
 from liebig.formats.rows import decode, parse
-from liebig.ragged import offsets_of
-from liebig.store import SUMMARY, TokenShard, build, join
+from liebig.store import SUMMARY, build, join
 from liebig.text import sentences
-from liebig.text.passages import pack_sentences
 from liebig.text.tokenizer import Tokenizer
 
 # Pieces are byte ranges, so any process can read any piece without reading what comes before it. In a collection
@@ -140,7 +135,6 @@ def _document_of(line: bytes, name: str) -> str:
 
 PIECE = 4 << 20  # bytes of JSON lines
 SHARDS = "shards"
-Finish = Callable[[TokenShard], TokenShard]
 Task = tuple[FilePiece, Path]  # and the file of its shard
 
 
@@ -150,20 +144,14 @@ class Work:
 
     tokenizer: Tokenizer
     language: str | None
-    finish: Finish
 
     def __call__(self, task: Task) -> int:
         """Write the shard of a piece; gives the number of its tokens."""
         piece, path = task
         spans = partial(sentences.spans, language=self.language)
-        shard = self.finish(build(piece.documents(), self.tokenizer, spans))
+        shard = build(piece.documents(), self.tokenizer, spans)
         shard.save(path)
         return len(shard.tokens)
-
-
-def unfinished(shard: TokenShard) -> TokenShard:
-    """The shard as it is: no passages are cut."""
-    return shard
 
 
 def prepare(
@@ -172,7 +160,6 @@ def prepare(
     tokenizer: Tokenizer,
     *,
     language: str | None = None,
-    finish: Finish = unfinished,
     processes: int | None = None,
     piece: int | None = None,
     part: StagePart = WHOLE,
@@ -188,7 +175,7 @@ def prepare(
         mine = [task for number, task in enumerate(zip(pieces, paths)) if part.takes(number)]
         tasks = [task for task in mine if not task[1].is_file()]
         done = sum(p.end - p.begin for p, _ in mine) - sum(p.end - p.begin for p, _ in tasks)
-        _make_all(Work(tokenizer, language, finish), tasks, done, processes)
+        _make_all(Work(tokenizer, language), tasks, done, processes)
         if part != WHOLE:
             return
         join(paths, folder, tokenizer)
@@ -209,44 +196,3 @@ def _make_all(work: Work, tasks: Sequence[Task], done: int, processes: int | Non
             tokens += count
             bar.note(f"{quantity(tokens)} tokens")
             bar.advance((piece.end - piece.begin) / 1e6)
-
-
-# Passages are token ranges that never cross a section: as many whole sentences as fit (query-as-context 4.1), or DPR's
-# fixed number of words regardless of sentences. The last passage of a section may be short.
-
-Offsets = NDArray[np.int64]
-
-
-def by_tokens(shard: TokenShard, length: int, overlap: int) -> TokenShard:
-    """The shard with passages of whole sentences, at most `length` tokens each."""
-    sentences = offsets_of(shard.sentences)
-    if len(sentences) == 1:
-        return replace(shard, passages=np.zeros((0, 2), np.int64))
-    blocks = pack_sentences(sentences, _sections(shard), length, overlap)
-    return replace(shard, passages=np.stack((blocks.starts, blocks.ends), axis=1))
-
-
-def by_words(shard: TokenShard, length: int, overlap: int, continues: NDArray[np.bool_]) -> TokenShard:
-    """The shard with passages of `length` words, each repeating the last `overlap` of the one before it."""
-    bounds = offsets_of(shard.sentences)[_sections(shard)]
-    begins = ~continues[shard.tokens]
-    begins[bounds[:-1][np.diff(bounds) > 0]] = True
-    words = np.append(np.flatnonzero(begins), len(begins))
-    cuts = [_windows(first, last, length, overlap) for first, last in np.searchsorted(words, _pairs(bounds))]
-    places = np.concatenate([np.zeros((0, 2), np.int64), *cuts])
-    return replace(shard, passages=words[places])
-
-
-def _windows(first: int, last: int, length: int, overlap: int) -> Offsets:
-    """Windows of `length` words over the words first..last-1; none lies whole inside the one before it."""
-    starts = np.arange(first, max(last - overlap, first + 1) if last > first else first, length - overlap)
-    return np.stack((starts, np.minimum(starts + length, last)), axis=1)
-
-
-def _pairs(bounds: Offsets) -> Offsets:
-    return np.stack((bounds[:-1], bounds[1:]), axis=1)
-
-
-def _sections(shard: TokenShard) -> Offsets:
-    """First sentence of each section, and the number of sentences."""
-    return offsets_of(shard.paragraphs)[offsets_of(shard.sections)]
