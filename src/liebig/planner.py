@@ -335,17 +335,7 @@ def _estimates(stages: Sequence[Planned], corpus: CorpusSize) -> Iterator[StageE
             yield ESTIMATORS[item.stage.name](item.name, item.config, corpus)
 
 
-SHORT = {
-    "init",
-    "passages",
-    "index",
-    "convert",
-    "import",
-    "average",
-    "evaluate",
-    "compare",
-    "report",
-}
+SHORT = {"init", "passages", "index", "convert", "import", "average", "evaluate", "compare", "report"}
 
 
 def known_seconds(item: Planned) -> float | None:

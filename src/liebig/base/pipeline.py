@@ -14,17 +14,7 @@ from typing import Any, Generic
 from typing_extensions import TypeVar
 
 from liebig.base import hub, machine, workspace
-from liebig.base.config import (
-    Config,
-    assign,
-    inputs,
-    nearest,
-    parse,
-    read_toml,
-    recorded,
-    resolved,
-    together,
-)
+from liebig.base.config import Config, assign, inputs, nearest, parse, read_toml, recorded, resolved, together
 from liebig.base.errors import RecipeError
 from liebig.base.progress import Whole
 
@@ -133,9 +123,7 @@ def _planned(
     kind = fields.pop("kind", name)
     if not isinstance(kind, str) or kind not in table:
         raise RecipeError(
-            f"stages.{name}.kind = {kind!r} is not a stage",
-            file=path,
-            fix=nearest(str(kind), sorted(table)),
+            f"stages.{name}.kind = {kind!r} is not a stage", file=path, fix=nearest(str(kind), sorted(table))
         )
     stage = table[kind]
     config = parse(stage.config, _resolve(fields, done, path, name), file=path, prefix=f"stages.{name}")

@@ -47,9 +47,7 @@ class CompareConfig(Config):
     qrels: InputPath | None = Field(None, description="Collection or judgements to evaluate run files on.")
     names: tuple[str, ...] = Field(
         (),
-        description=(
-            "Names of the runs, in order; runs with the same name are seeds of one system and are averaged."
-        ),
+        description="Names of the runs, in order; runs with the same name are seeds of one system and are averaged.",
     )
     split: str | None = Field(None, description="Split of the collection.")
     measures: tuple[str, ...] = Field((), description="Measures to compare [default: the suite's].")

@@ -21,12 +21,7 @@ from liebig.base.workspace import MANIFEST, read_manifest
 from liebig.evaluation.runs import FirstHits, found_in, of_run, open_run
 from liebig.evaluation.tasks import DEFAULTS, Task, is_same
 from liebig.measures import Measure, parse_all
-from liebig.measures.answers import (
-    accuracy_at,
-    first_match,
-    join,
-    token_matcher,
-)
+from liebig.measures.answers import accuracy_at, first_match, join, token_matcher
 from liebig.measures.evaluator import RunBlock, Scores, evaluate, judgements_from_mapping
 from liebig.measures.similarity import pearson, spearman
 from liebig.queries.labelled_pairs import GENERATION, GeneratedFrom

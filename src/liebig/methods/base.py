@@ -203,9 +203,7 @@ class StoreConfig(Recipe):
 
     path: InputPath = Field(description="Token store written by liebig prepare.")
     weight: float | None = Field(
-        default=None,
-        gt=0,
-        description="Relative share of its examples [default: its size^coefficient].",
+        default=None, gt=0, description="Relative share of its examples [default: its size^coefficient]."
     )
 
 
@@ -228,16 +226,12 @@ class PretrainRecipe(Recipe):
     objective: Method.Config = Field(description="Pre-training method.")
     preset: Preset = Field(
         default="paper",
-        description=(
-            "Defaults (weight of masked terms, decoder, deletion, mix) of the paper or of its released code."
-        ),
+        description="Defaults (weight of masked terms, decoder, deletion, mix) of the paper or of its released code.",
     )
     mix: Literal["batch", "example"] | None = Field(
         default=None,
-        description=(
-            "Choose the store or source per batch or per example [default: the preset; for single texts, per "
-            "example]."
-        ),
+        description="Choose the store or source per batch or per example [default: the preset; for single texts, per "
+        "example].",
     )
     coefficient: float = Field(
         default=1.0, ge=0, description="Weight of stores and sources without one: size^coefficient."
@@ -255,17 +249,13 @@ class PretrainRecipe(Recipe):
     use_length: int | None = Field(
         default=None,
         ge=8,
-        description=(
-            "Maximum length of a text in tokens when the model is used, stored in its folder [default: that "
-            "of the starting model, at most 512, but never less than max_length; max_length for a new model]."
-        ),
+        description="Maximum length of a text in tokens when the model is used, stored in its folder [default: that of "
+        "the starting model, at most 512, but never less than max_length; max_length for a new model].",
     )
     title: Title | None = Field(
         default=None,
-        description=(
-            "Put the title before the text of a collection's passages: with a space, with the separator "
-            "token, or not at all [default: that of the starting model, else space]."
-        ),
+        description="Put the title before the text of a collection's passages: with a space, with the separator token, "
+        "or not at all [default: that of the starting model, else space].",
     )
     dropout: float | None = Field(
         default=None,

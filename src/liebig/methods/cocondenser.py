@@ -47,9 +47,7 @@ class CoCondenser(Condenser):
         kind: Literal["cocondenser"] = "cocondenser"  # type: ignore[assignment]  # the parent's is "condenser"
         mlm: bool = Field(
             default=True,
-            description=(
-                "Use the masked-LM terms; without them, the contrastive loss alone (the paper's ablation)."
-            ),
+            description="Use the masked-LM terms; without them, the contrastive loss alone (the paper's ablation).",
         )
         mlm_weight: float | None = Field(
             default=None, ge=0, description="Weight of the masked-LM terms [default: the preset]."

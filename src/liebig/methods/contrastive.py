@@ -49,9 +49,7 @@ class SoftmaxConfig(RetrievalObjective.Config):
     )
     mask: bool = Field(
         default=True,
-        description=(
-            "Exclude passages that are judged relevant, or have the positive's text, from the negatives"
-        ),
+        description="Exclude passages that are judged relevant, or have the positive's text, from the negatives",
     )
 
     def compared_by(self) -> Similarity:

@@ -83,9 +83,7 @@ class FinetuneRecipe(Recipe):
     split: str = Field(default="train", description="Split to train on.")
     groups: tuple[InputPath, ...] = Field(
         default=(),
-        description=(
-            "Folders written by liebig mine, concatenated [default: the collection's groups or judgements]."
-        ),
+        description="Folders written by liebig mine, concatenated [default: the collection's groups or judgements].",
     )
     relevant: int = Field(default=1, description="Lowest grade of a positive passage.")
     limit: int | None = Field(
@@ -110,9 +108,7 @@ class FinetuneRecipe(Recipe):
         default=GroupChoice.hard,
         ge=0,
         le=1,
-        description=(
-            "Probability that a negative is a mined one; otherwise it is a random passage of the collection."
-        ),
+        description="Probability that a negative is a mined one; otherwise it is a random passage of the collection.",
     )
     untied: bool = Field(default=False, description="Train separate encoders for queries and passages.")
     pooling: Literal["cls", "mean"] | None = Field(
@@ -120,10 +116,8 @@ class FinetuneRecipe(Recipe):
     )
     title: Title | None = Field(
         default=None,
-        description=(
-            "Put the title before the text: with a space, with the separator token, or not at all [default: "
-            "the model's own, else space]."
-        ),
+        description="Put the title before the text: with a space, with the separator token, or not at all [default: "
+        "the model's own, else space].",
     )
     query_length: int = Field(
         default=32, ge=4, description="Maximum length of a query in tokens, special tokens included."

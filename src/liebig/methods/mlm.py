@@ -100,10 +100,7 @@ class MaskedMethod(Method):
         """The divisors of one term: masked tokens, or spans."""
         assert side.targets is not None, "the side has no masked positions"
         tokens = len(side.targets)
-        return {
-            name: tokens if self.reduction == "mean" else len(side.packed),
-            accuracy_of(name): tokens,
-        }
+        return {name: tokens if self.reduction == "mean" else len(side.packed), accuracy_of(name): tokens}
 
     def masked_terms(self, name: str, states_TD: Tensor, side: Side) -> dict[str, Tensor]:
         """Summed cross entropy of the side's masked positions, and how many were predicted correctly."""

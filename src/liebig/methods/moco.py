@@ -47,10 +47,8 @@ class MoCo(Method):
         kind: Literal["moco"] = "moco"
         setting: Literal["zero-shot", "fine-tuned"] = Field(
             default="zero-shot",
-            description=(
-                "The paper's settings (queue, momentum, crops) for a model used without fine-tuning, or for one "
-                "to be fine-tuned."
-            ),
+            description="The paper's settings (queue, momentum, crops) for a model used without fine-tuning, or for "
+            "one to be fine-tuned.",
         )
         queue: int | None = Field(
             default=None,

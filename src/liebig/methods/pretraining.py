@@ -85,12 +85,7 @@ def _texts_fit_a_new_model(config: PretrainConfig) -> None:
         )
 
 
-CHECKS = (
-    _batch_is_said_once,
-    _sources_have_stores,
-    _documents_are_of_one_source,
-    _texts_fit_a_new_model,
-)
+CHECKS = (_batch_is_said_once, _sources_have_stores, _documents_are_of_one_source, _texts_fit_a_new_model)
 
 
 def resolve(config: PretrainConfig) -> PretrainConfig:

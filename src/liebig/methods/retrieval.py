@@ -88,8 +88,7 @@ class RetrievalBatches:
                 Packed.from_ragged(self.queries.take(chosen[first:last])), torch.arange(last - first)
             ),
             "passage": Side(
-                self._packed(np.concatenate([group.passages for group in mine])),
-                torch.from_numpy(owner),
+                self._packed(np.concatenate([group.passages for group in mine])), torch.from_numpy(owner)
             ),
         }
         return Batch(sides, last - first, {name: x[first:last] for name, x in marks.items()})

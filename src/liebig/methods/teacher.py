@@ -76,15 +76,11 @@ class TeacherVectors(Method):
         )
         space: Literal["joint", "first"] = Field(
             default="joint",
-            description=(
-                "Space of the student's vectors: that of all teachers side by side, or of the first alone; the others "
-                "then take part in similarities and rankings only."
-            ),
+            description="Space of the student's vectors: that of all teachers side by side, or of the first alone; the "
+            "others then take part in similarities and rankings only.",
         )
         similarity_weight: float = Field(
-            default=0.0,
-            ge=0,
-            description="Weight of the loss on similarities between texts; 0 disables it.",
+            default=0.0, ge=0, description="Weight of the loss on similarities between texts; 0 disables it."
         )
         temperature: float = Field(
             default=0.05, gt=0, description="Temperature of similarities and rankings."
@@ -137,11 +133,7 @@ class TeacherVectors(Method):
     candidates: Tensor | None
 
     def __init__(
-        self,
-        config: Config,
-        backbone: Backbone,
-        dense: Dense | None,
-        candidates: Tensor | None = None,
+        self, config: Config, backbone: Backbone, dense: Dense | None, candidates: Tensor | None = None
     ) -> None:
         super().__init__()
         self.config = config
@@ -369,15 +361,12 @@ class TextSource:
             description="Vectors of the store's collection written by liebig encode: one folder per teacher.",
         )
         teacher_weights: tuple[float, ...] = Field(
-            default=(),
-            description="Weight of each teacher in the similarity of two texts [default: equal].",
+            default=(), description="Weight of each teacher in the similarity of two texts [default: equal]."
         )
         group: int = Field(
             default=1,
             ge=1,
-            description=(
-                "Number of neighbouring texts per example, so that related texts are in the same batch."
-            ),
+            description="Number of neighbouring texts per example, so that related texts are in the same batch.",
         )
         reads_store: ClassVar[bool] = True
         symmetric: ClassVar[bool] = False

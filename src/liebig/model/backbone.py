@@ -31,11 +31,7 @@ from liebig.model.families import Extras, Family, PaddedFamily, Stack, family_of
 from liebig.model.kernels import plain
 from liebig.model.kernels.captured import Captures
 from liebig.model.kernels.lean import LEAN, is_plain, lean_form, run_lean, triton_is_here
-from liebig.model.loading import (
-    BackboneConfig,
-    load_model,
-    new_model,
-)
+from liebig.model.loading import BackboneConfig, load_model, new_model
 from liebig.model.packed import Packed
 from liebig.text.tokenizer import Tokenizer
 

@@ -51,11 +51,7 @@ class Engine:
     """A generator made ready on a device, in a precision."""
 
     def __init__(
-        self,
-        generator: Generator,
-        device: torch.device,
-        precision: str = "fp32",
-        budget: int | None = None,
+        self, generator: Generator, device: torch.device, precision: str = "fp32", budget: int | None = None
     ) -> None:
         self.generator, self.device = generator, device
         self.budget = budget or (BUDGET_CUDA if device.type == "cuda" else BUDGET_CPU)

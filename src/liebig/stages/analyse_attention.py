@@ -133,10 +133,8 @@ class AttentionConfig(Config):
     names: tuple[str, ...] = Field((), description="Names of the models, in order.")
     origins: tuple[str, ...] = Field(
         (),
-        description=(
-            "For each model, the name of the model it was fine-tuned from, or - for none. Both get the same "
-            "colour, the fine-tuned one dashed, and the table shows how far its attention moved."
-        ),
+        description="For each model, the name of the model it was fine-tuned from, or - for none. Both get the same "
+        "colour, the fine-tuned one dashed, and the table shows how far its attention moved.",
     )
     count: int = Field(1000, ge=1, description="Number of texts, drawn at random.")
     max_length: int = Field(128, ge=4, description="Maximum length of a text in tokens.")

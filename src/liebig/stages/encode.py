@@ -68,8 +68,7 @@ class EncodeConfig(Config):
     """`liebig encode`: texts to shards of vectors."""
 
     source: InputPath | None = Field(
-        None,
-        description=("A collection, or any file that liebig init reads [default: standard input]."),
+        None, description=("A collection, or any file that liebig init reads [default: standard input].")
     )
     model: ModelPath = Field(
         Path(encoders.PREFIX + encoders.DEFAULT),
@@ -85,10 +84,8 @@ class EncodeConfig(Config):
     )
     title: Title | None = Field(
         None,
-        description=(
-            "Put the title before the text: with a space, with the separator token, or not at all [default: "
-            "as in training, else space]."
-        ),
+        description="Put the title before the text: with a space, with the separator token, or not at all [default: as "
+        "in training, else space].",
     )
     type: Literal["fp32", "fp16", "int8"] = Field(
         "fp16", description=("Number format of the stored vectors.")
@@ -98,20 +95,16 @@ class EncodeConfig(Config):
     )
     long: Literal["first", "max"] = Field(
         "first",
-        description=(
-            "What to encode of a text that is too long for the model: its beginning (first), or one vector per "
-            "piece (max)."
-        ),
+        description="What to encode of a text that is too long for the model: its beginning (first), or one vector per "
+        "piece (max).",
     )
     overlap: int = Field(32, ge=0, description="Number of tokens that consecutive pieces share.")
     most_pieces: int | None = Field(None, ge=1, description="Maximum number of pieces per text.")
     max_length: int | None = Field(
         None,
         ge=8,
-        description=(
-            "Maximum length of a text or piece in tokens, up to the model's positions [default: the length "
-            "stored with the model]."
-        ),
+        description="Maximum length of a text or piece in tokens, up to the model's positions [default: the length "
+        "stored with the model].",
     )
     shard: int = Field(65_536, ge=1, description="Number of texts per shard.")
     window: int = Field(

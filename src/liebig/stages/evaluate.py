@@ -63,8 +63,7 @@ class EvaluateConfig(Config):
         description="Collections, BEIR folders or files to evaluate on."
     )
     passages: InputPath | None = Field(
-        None,
-        description="Collection with the passages, if the questions are in a separate file.",
+        None, description="Collection with the passages, if the questions are in a separate file."
     )
     name: str | None = Field(None, description="Name of the system in tables [default: its file name].")
     split: str | None = Field(
@@ -96,10 +95,8 @@ class EvaluateConfig(Config):
     depth: int = Field(1000, ge=1, description="Number of hits per query when evaluating a model.")
     title: Title | None = Field(
         None,
-        description=(
-            "Put the title before the text: with a space, with the separator token, or not at all [default: "
-            "as in training, else space]."
-        ),
+        description="Put the title before the text: with a space, with the separator token, or not at all [default: as "
+        "in training, else space].",
     )
     max_length: int | None = Field(
         None,

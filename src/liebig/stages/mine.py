@@ -44,10 +44,8 @@ class MineConfig(Config):
         0.8,
         gt=0,
         le=1,
-        description=(
-            "Drop near-duplicates, which share at least this fraction of word triples with a positive; none "
-            "keeps them."
-        ),
+        description="Drop near-duplicates, which share at least this fraction of word triples with a positive; none "
+        "keeps them.",
     )
     seed: int = Field(0, ge=0, description="Seed of the random sample.")
 

@@ -21,9 +21,7 @@ class PrepareConfig(Config):
     tokenizer: ModelPath = Field(description="Folder with a tokenizer: of liebig tokenizer, or of a model.")
     language: str | None = Field(
         None,
-        description=(
-            "Language of the text, e.g. de, whose abbreviations do not end a sentence [default: English]."
-        ),
+        description="Language of the text, e.g. de, whose abbreviations do not end a sentence [default: English].",
     )
     processes: Annotated[int | None, Unrecorded()] = Field(
         None,

@@ -68,10 +68,8 @@ class TrainEvaluation(Config):
     )
     bm25: tuple[InputPath, ...] = Field(
         default=(),
-        description=(
-            "BM25 indexes of the passages; a query must retrieve its passage in the first index that contains "
-            "it."
-        ),
+        description="BM25 indexes of the passages; a query must retrieve its passage in the first index that contains "
+        "it.",
     )
     k: int = Field(default=20, ge=1, description="Number of hits in which the passage must appear.")
 
@@ -98,17 +96,13 @@ class QueriesTrainConfig(Config):
     passage_length: int | None = Field(
         default=None,
         ge=8,
-        description=(
-            "Maximum length of a passage in tokens, special tokens included [default: the model's own, else "
-            "256]."
-        ),
+        description="Maximum length of a passage in tokens, special tokens included [default: the model's own, else "
+        "256].",
     )
     query_length: int | None = Field(
         default=None,
         ge=2,
-        description=(
-            "Maximum length of a query in tokens, end token included [default: the model's own, else 64]."
-        ),
+        description="Maximum length of a query in tokens, end token included [default: the model's own, else 64].",
     )
     optim: OptimConfig = Field(default=AdamWConfig(lr=3e-4), description="The optimiser.")
     schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="Learning rate schedule.")

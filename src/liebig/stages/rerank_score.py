@@ -47,10 +47,8 @@ class RerankScoreConfig(Config):
     split: str = Field(default="train", description="Split of the groups.")
     title: Title | None = Field(
         default=None,
-        description=(
-            "Put the title before the text: with a space, with the separator token, or not at all [default: "
-            "as each model was trained]."
-        ),
+        description="Put the title before the text: with a space, with the separator token, or not at all [default: as "
+        "each model was trained].",
     )
     length: int | None = Field(
         default=None, ge=16, description="Tokens of query and passage together [default: the model's own]."

@@ -62,9 +62,7 @@ class RerankTraining(TrainingStage["RerankTraining.Config", Reranker]):
         )
         title: Title = Field(
             default="space",
-            description=(
-                "Put the title before the text: with a space, with the separator token, or not at all."
-            ),
+            description="Put the title before the text: with a space, with the separator token, or not at all.",
         )
         dropout: float | None = Field(
             default=None, ge=0, lt=1, description="Dropout [default: the model's own]."

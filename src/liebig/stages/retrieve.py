@@ -70,10 +70,8 @@ class RetrieveConfig(Config):
     )
     system: SystemName | None = Field(
         None,
-        description=(
-            "Of a retriever: the system that answers "
-            "[default: the one its build chose; reranked with a reranker]."
-        ),
+        description="Of a retriever: the system that answers [default: the one its build chose; reranked with a "
+        "reranker].",
     )
     reranker: ModelPath | None = Field(
         None, description="Of a retriever: a cross-encoder for reranked [default: the folder's own]."
@@ -90,9 +88,7 @@ class RetrieveConfig(Config):
     query_length: int | None = Field(
         None,
         ge=4,
-        description=(
-            "Maximum length of a query in tokens [default: as in training, else the model's maximum]."
-        ),
+        description="Maximum length of a query in tokens [default: as in training, else the model's maximum].",
     )
     k: int = Field(1000, ge=1, description="Number of passages per query.")
     k1: float | None = Field(None, ge=0, description="k1 of BM25 [default: the index's].")

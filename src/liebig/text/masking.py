@@ -165,11 +165,7 @@ def hide_tokens(
 
 
 def hit_tokens(
-    tokens: Ragged,
-    keys: NDArray[np.uint64],
-    special: NDArray[np.bool_],
-    p: float,
-    spare_one: bool = False,
+    tokens: Ragged, keys: NDArray[np.uint64], special: NDArray[np.bool_], p: float, spare_one: bool = False
 ) -> NDArray[np.bool_]:
     """Which tokens are hit."""
     assert 0 <= p <= 1, "a probability"

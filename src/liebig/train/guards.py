@@ -204,10 +204,7 @@ def fitting(
 
 
 def find_budget(
-    gradient: Callable[[int | None], StepResult],
-    batch: Batch,
-    world: World,
-    reserve: int = 0,
+    gradient: Callable[[int | None], StepResult], batch: Batch, world: World, reserve: int = 0
 ) -> int:
     """A good chunk budget for this device, by trying: twice as many tokens while memory lasts, fastest wins.
 

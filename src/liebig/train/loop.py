@@ -74,10 +74,8 @@ class LoopConfig(Config):
     minutes: float | None = Field(
         default=None,
         gt=0,
-        description=(
-            "Training length in minutes of wall-clock time; the learning rate schedule follows the clock, or the steps "
-            "where all of them fit into the time"
-        ),
+        description="Training length in minutes of wall-clock time; the learning rate schedule follows the clock, or "
+        "the steps where all of them fit into the time",
     )
     batch: int = Field(default=64, ge=1, description="Number of examples per step, over all processes")
     chunk_tokens: int | Literal["auto", "whole"] = Field(
@@ -115,9 +113,7 @@ class LoopConfig(Config):
     workers: int = Field(
         default=2,
         ge=0,
-        description=(
-            "Number of threads that prepare batches in advance; 0 prepares them in the training thread"
-        ),
+        description="Number of threads that prepare batches in advance; 0 prepares them in the training thread",
     )
     compile: bool = Field(default=False, description="Compile the model with torch.compile")
 
@@ -580,12 +576,7 @@ class _Training:
             self._enter(0)
             batch = batches(0)
             moments = 8 * sum(p.numel() for p in self.optimiser.parameters)
-            return find_budget(
-                lambda tokens: self._run(batch, 0, tokens),
-                batch,
-                self.world,
-                moments,
-            )
+            return find_budget(lambda tokens: self._run(batch, 0, tokens), batch, self.world, moments)
 
         total = make_plan(self.folder, length, self.loop.chunk_tokens, self.budget, find, self.world)
         self.total = min(UNKNOWN, self.loop.steps or UNKNOWN) if total is None else total

@@ -158,11 +158,7 @@ def decay_groups(module: nn.Module, weight_decay: float, decay_all: bool = False
 
 
 def build_optimiser(
-    config: OptimConfig,
-    module: nn.Module,
-    *,
-    clip: float | None = None,
-    scaler: LossScaler | None = None,
+    config: OptimConfig, module: nn.Module, *, clip: float | None = None, scaler: LossScaler | None = None
 ) -> Optimiser:
     """The optimiser of a recipe over the module's trained parameters."""
     adamw = torch.optim.AdamW(

@@ -267,8 +267,7 @@ def _alone_in_memory(world: World) -> Iterator[None]:
         yield
     if full and world.size > 1:
         raise TrainingError(
-            "the contrastive loss does not fit in memory",
-            fix="use a smaller batch or fewer chunk_tokens",
+            "the contrastive loss does not fit in memory", fix="use a smaller batch or fewer chunk_tokens"
         )
     if full:
         raise OutOfMemory

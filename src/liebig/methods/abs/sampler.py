@@ -183,23 +183,17 @@ class AdaptiveBatching(Batching):
     )
     candidates: int | Literal["auto", "all"] = Field(
         default="auto",
-        description=(
-            "Number of pairs nearest to a batch that can join it, in both directions; all; or auto, by the "
-            "batch size"
-        ),
+        description="Number of pairs nearest to a batch that can join it, in both directions; all; or auto, by the "
+        "batch size",
     )
     lists: int = Field(
         default=100,
         ge=1,
-        description=(
-            "The paper's beam search: number of nearest passages and queries of each member that can join"
-        ),
+        description="The paper's beam search: number of nearest passages and queries of each member that can join",
     )
     order: Literal["shuffled", "hard-first", "made"] | None = Field(
         default=None,
-        description=(
-            "Order of the batches within an epoch [default: shuffled; in order for the paper's algorithm]"
-        ),
+        description="Order of the batches within an epoch [default: shuffled; in order for the paper's algorithm]",
     )
     run: InputPath | None = Field(
         default=None,

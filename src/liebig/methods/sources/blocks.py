@@ -118,9 +118,7 @@ class ClozeSource:
             default=None,
             gt=0,
             le=1,
-            description=(
-                "Smallest span, as a share of the block; with `longest`, takes a span instead of a sentence."
-            ),
+            description="Smallest span, as a share of the block; with `longest`, takes a span instead of a sentence.",
         )
         longest: float | None = Field(
             default=None, gt=0, le=1, description="Largest span, as a share of the block."

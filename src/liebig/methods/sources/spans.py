@@ -64,13 +64,7 @@ class SpanSource:
             return SpanSource(store, limit, kind=self.choice, short=self.short, once=self.single == "once")
 
     def __init__(
-        self,
-        store: TokenStore,
-        limit: int,
-        *,
-        kind: Kind = CHOICE,
-        short: float = SHORT,
-        once: bool = False,
+        self, store: TokenStore, limit: int, *, kind: Kind = CHOICE, short: float = SHORT, once: bool = False
     ) -> None:
         self.store, self.limit, self.kind, self.short = store, limit, kind, short
         self.once = once

@@ -301,12 +301,7 @@ class Seen(NamedTuple):
 
 
 def one_forward(
-    x: Tensor,
-    layer: LeanLayer,
-    half: Halves,
-    route: Mapping[str, Any],
-    noise: Tensor | None,
-    keep: bool,
+    x: Tensor, layer: LeanLayer, half: Halves, route: Mapping[str, Any], noise: Tensor | None, keep: bool
 ) -> tuple[Tensor, Activations | None]:
     """LayerNorm(x + dropout(attention W + b)) as the middle, then the same of GELU(middle W₁ + b₁) W₂ + b₂."""
     kernels, w = between(x), layer.weights
