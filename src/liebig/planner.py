@@ -9,7 +9,7 @@ papers' runs (`liebig reproduce --plan`) are planned for one H200, from the size
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -312,7 +312,8 @@ def plan_recipe(
     table: Mapping[str, Stage], recipe: Path, overrides: Sequence[str], corpus: CorpusSize
 ) -> ResourcePlan:
     """What each stage of a recipe takes, and all of them."""
-    return whole(list(_estimates(_stages(table, recipe, overrides), corpus)))
+    planned = [item for item in _stages(table, recipe, overrides) if item.stage.name in ESTIMATORS]
+    return whole([ESTIMATORS[item.stage.name](item.name, item.config, corpus) for item in planned])
 
 
 def _stages(table: Mapping[str, Stage], recipe: Path, overrides: Sequence[str]) -> list[Planned]:
@@ -327,12 +328,6 @@ def _stages(table: Mapping[str, Stage], recipe: Path, overrides: Sequence[str]) 
         return [Planned(kind, table[kind], config, Path("runs") / kind)]
     fix = f"a pipeline, or a recipe of {', '.join(ESTIMATORS)}"
     raise RecipeError("this recipe cannot be planned", file=recipe, fix=fix)
-
-
-def _estimates(stages: Sequence[Planned], corpus: CorpusSize) -> Iterator[StageEstimate]:
-    for item in stages:
-        if item.stage.name in ESTIMATORS:
-            yield ESTIMATORS[item.stage.name](item.name, item.config, corpus)
 
 
 SHORT = {"init", "passages", "index", "convert", "import", "average", "evaluate", "compare", "report"}

@@ -77,9 +77,7 @@ def parse_json(
         raise error(_sentence(invalid), file=path, line=line, fix=fix) from None
 
 
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+_adapter = cache(TypeAdapter)
 
 
 def _sentence(invalid: ValidationError) -> str:

@@ -40,7 +40,7 @@ def tiled_mlm(
 ) -> MaskedLoss:
     """`mlm(head(states), labels)` with `tile` positions at a time; the head is run again in the backward pass."""
     parts = [
-        checkpoint(_head_loss, head, s, y, use_reentrant=False)
+        checkpoint(lambda s, y: mlm(head(s), y), s, y, use_reentrant=False)
         for s, y in zip(states.split(tile), labels.split(tile))
     ]
     if not parts:
@@ -53,10 +53,6 @@ def linear_mlm(
 ) -> MaskedLoss:
     """`mlm(states @ weight.T + bias, labels)`, the products in autocast's precision, gradients in one pass."""
     return MaskedLoss(*_LinearCrossEntropy.apply(states, weight, bias, labels, tile))
-
-
-def _head_loss(head: Callable[[Tensor], Tensor], states: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    return mlm(head(states), labels)
 
 
 class _LinearCrossEntropy(torch.autograd.Function):

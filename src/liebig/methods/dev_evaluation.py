@@ -137,27 +137,57 @@ class DevConfig(Config):
         if self.split is None:
             return None
         collection = collection if self.collection is None else Collection(self.collection)
-        measures = parse_all(self.measures)
         if self.over == "candidates":
-            return read_candidates(
-                collection,
-                self.split,
-                layouts,
-                groups=self.groups,
-                candidates=self.candidates,
-                measures=measures,
-                similarity=similarity,
-                temperature=temperature,
-            )
-        return read_search(
-            collection,
-            self.split,
-            layouts,
-            cache,
-            world,
-            measures=measures,
-            similarity=similarity,
-            passages=self.passages,
+            return self._candidates(collection, self.split, layouts, similarity, temperature)
+        return self._search(collection, self.split, layouts, cache, world, similarity)
+
+    def _search(
+        self,
+        collection: Collection,
+        split: str,
+        layouts: tuple[RoleLayout, RoleLayout],
+        cache: Path,
+        world: World,
+        similarity: Similarity,
+    ) -> DevSearch:
+        """The split and the passages it is searched in; all of them, or the judged ones and a sample."""
+        judgements = from_records(collection.judgements(split))
+        judged_queries = set(judgements.queries)
+        texts = {query.id: query for query in collection.queries() if query.id in judged_queries}
+        unknown = [query for query in judgements.queries if query not in texts]
+        if not texts or unknown:
+            what = f"the judged query {unknown[0]!r} has no text" if unknown else "there is no judged query"
+            raise DataError(what, file=collection.path / "judgements" / f"{split}.tsv")
+        ids = [passage.id for passage in _searched(collection, judgements, self.passages)]
+        stored = cache_tokens(
+            cache, layouts[1].parts(_searched(collection, judgements, self.passages)), world
+        )
+        queries = layouts[0].all_ids(texts.values())
+        return DevSearch(list(texts), ids, queries, stored, judgements, parse_all(self.measures), similarity)
+
+    def _candidates(
+        self,
+        collection: Collection,
+        split: str,
+        layouts: tuple[RoleLayout, RoleLayout],
+        similarity: Similarity,
+        temperature: float,
+    ) -> Candidates:
+        """The groups of the split, with some negatives each, drawn the same way for every run."""
+        folders = self.groups or [collection.path]
+        examples = drafts(placed for folder in folders for placed in read_groups(folder, split))
+        chosen = [_drawn(draft, self.candidates, i) for i, draft in enumerate(examples)]
+        names = {name: i for i, name in enumerate(dict.fromkeys(n for some in chosen for n in some))}
+        return Candidates(
+            [draft.query for draft in examples],
+            list(names),
+            layouts[0].all_ids(collection.query(draft.query) for draft in examples),
+            layouts[1].all_ids(collection.passage(name) for name in names),
+            [np.array([names[n] for n in some], np.int64) for some in chosen],
+            judged({draft.query: dict.fromkeys(draft.positives, 1) for draft in examples}),
+            parse_all(self.measures),
+            similarity,
+            temperature,
         )
 
 
@@ -177,31 +207,6 @@ def too_small(queries: int) -> str | None:
     )
 
 
-def read_search(
-    collection: Collection,
-    split: str,
-    layouts: tuple[RoleLayout, RoleLayout],
-    cache: Path,
-    world: World,
-    *,
-    measures: Sequence[Measure],
-    similarity: Similarity,
-    passages: int | None = None,
-) -> DevSearch:
-    """A dev split and the passages it is searched in; all of them, or the judged ones and a sample."""
-    judgements = from_records(collection.judgements(split))
-    asked_for = set(judgements.queries)
-    texts = {query.id: query for query in collection.queries() if query.id in asked_for}
-    unknown = [query for query in judgements.queries if query not in texts]
-    if not texts or unknown:
-        what = f"the judged query {unknown[0]!r} has no text" if unknown else "there is no judged query"
-        raise DataError(what, file=collection.path / "judgements" / f"{split}.tsv")
-    ids = [passage.id for passage in _searched(collection, judgements, passages)]
-    stored = cache_tokens(cache, layouts[1].parts(_searched(collection, judgements, passages)), world)
-    queries = layouts[0].all_ids(texts.values())
-    return DevSearch(list(texts), ids, queries, stored, judgements, measures, similarity)
-
-
 def _searched(collection: Collection, judgements: Judgements, passages: int | None) -> Iterator[Passage]:
     """What is searched: all passages, or those judged and a sample of the others, the same for every run."""
     if passages is None:
@@ -213,36 +218,6 @@ def _searched(collection: Collection, judgements: Judgements, passages: int | No
         passage
         for i, passage in enumerate(collection.passages())
         if passage.id in judged_ids or rng.uniform(key, np.int64(i)) < share
-    )
-
-
-def read_candidates(
-    collection: Collection,
-    split: str,
-    layouts: tuple[RoleLayout, RoleLayout],
-    *,
-    groups: Sequence[Path],
-    candidates: int,
-    measures: Sequence[Measure],
-    similarity: Similarity,
-    temperature: float = 1.0,
-) -> Candidates:
-    """The groups of a dev split, with `candidates` negatives each, drawn the same way for every run."""
-    examples = drafts(p for folder in groups or [collection.path] for p in read_groups(folder, split))
-    chosen = [_drawn(draft, candidates, i) for i, draft in enumerate(examples)]
-    names = {name: i for i, name in enumerate(dict.fromkeys(n for some in chosen for n in some))}
-    passages = (collection.passage(name) for name in names)
-    queries = (collection.query(draft.query) for draft in examples)
-    return Candidates(
-        [draft.query for draft in examples],
-        list(names),
-        layouts[0].all_ids(queries),
-        layouts[1].all_ids(passages),
-        [np.array([names[n] for n in some], np.int64) for some in chosen],
-        judged({draft.query: dict.fromkeys(draft.positives, 1) for draft in examples}),
-        measures,
-        similarity,
-        temperature,
     )
 
 

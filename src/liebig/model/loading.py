@@ -138,7 +138,12 @@ def check_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise ModelError("there is no such model folder", file=folder)
     config = read_model_file(folder / "config.json", TransformerFile)
-    refuse_code(config.auto_map, folder)
+    if config.auto_map:
+        raise ModelError(
+            "the model needs code of its own (`auto_map` in config.json), and code from a model folder is never run",
+            file=folder,
+            fix="use a model of a family that transformers itself has",
+        )
     if not any((folder / name).exists() for name in WEIGHTS):
         raise ModelError(
             "the model folder has no weights",
@@ -172,16 +177,6 @@ def check_complete(model: Any, missing: set[str], source: Path) -> set[str]:
             fix="save the model again, or import it with `liebig import`",
         )
     return head
-
-
-def refuse_code(auto_map: object, source: Path) -> None:
-    """A folder that names classes of its own needs its own code, which is never run."""
-    if auto_map:
-        raise ModelError(
-            "the model needs code of its own (`auto_map` in config.json), and code from a model folder is never run",
-            file=source,
-            fix="use a model of a family that transformers itself has",
-        )
 
 
 @contextmanager
@@ -233,81 +228,41 @@ def new_model(
     """An untrained model with a masked-LM head; dropout on attention probabilities is 0, as everywhere."""
     from transformers import AutoConfig, AutoModelForMaskedLM
 
-    shape = {
-        "hidden_size": width,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "intermediate_size": intermediate,
+    bert = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": 0.0}
+    factored = {**bert, "embedding_size": width}  # which could be narrower than the layers
+    # RoBERTa's position ids begin after the padding index.
+    roberta = {**bert, "max_position_embeddings": max_positions + pad + 1, "type_vocab_size": 1}
+    ids = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))
+    own = {
+        "bert": bert,
+        "electra": factored,
+        "albert": factored,
+        "roberta": roberta,
+        "xlm-roberta": roberta,
+        "camembert": roberta,
+        "mpnet": roberta,
+        "distilbert": {"dropout": dropout, "attention_dropout": 0.0},
+        "modernbert": {"embedding_dropout": dropout, "mlp_dropout": dropout, "attention_dropout": 0.0, **ids},
+    }.get(family)
+    if own is None:
+        raise ModelError(f"a new model cannot be of family {family!r}", fix="use family = 'bert'")
+    if family == "mpnet" and pad != 1:
+        raise ModelError("MPNet's padding token always has id 1", fix="use family = 'bert'")
+    if width % heads:
+        raise ModelError(f"the width {width} is not a multiple of the {heads} heads")
+    sizes = {
+        "dim" if family == "distilbert" else "hidden_size": width,
+        "n_layers" if family == "distilbert" else "num_hidden_layers": layers,
+        "n_heads" if family == "distilbert" else "num_attention_heads": heads,
+        "hidden_dim" if family == "distilbert" else "intermediate_size": intermediate,
+        "max_position_embeddings": max_positions,
         "vocab_size": vocab_size,
         "initializer_range": initializer_range,
         "pad_token_id": pad,
     }
-    kind = {
-        "bert": bert_settings,
-        "electra": factored_settings,
-        "albert": factored_settings,
-        "roberta": roberta_settings,
-        "xlm-roberta": roberta_settings,
-        "camembert": roberta_settings,
-        "mpnet": mpnet_settings,
-        "distilbert": distilbert_settings,
-        "modernbert": modernbert_settings,
-    }.get(family)
-    if kind is None:
-        raise ModelError(f"a new model cannot be of family {family!r}", fix="use family = 'bert'")
-    if width % heads:
-        raise ModelError(f"the width {width} is not a multiple of the {heads} heads")
     with quiet():
-        config = AutoConfig.for_model(family, **kind(shape, max_positions, dropout))
+        config = AutoConfig.for_model(family, **sizes | own)
         return AutoModelForMaskedLM.from_config(config, trust_remote_code=False)
-
-
-def bert_settings(shape: dict[str, Any], max_positions: int, dropout: float) -> dict[str, Any]:
-    own = {
-        "max_position_embeddings": max_positions,
-        "hidden_dropout_prob": dropout,
-        "attention_probs_dropout_prob": 0.0,
-    }
-    return {**shape, **own}
-
-
-def factored_settings(shape: dict[str, Any], max_positions: int, dropout: float) -> dict[str, Any]:
-    # ELECTRA and ALBERT can have embeddings narrower than their layers; here both have one width.
-    return {**bert_settings(shape, max_positions, dropout), "embedding_size": shape["hidden_size"]}
-
-
-def roberta_settings(shape: dict[str, Any], max_positions: int, dropout: float) -> dict[str, Any]:
-    # Position ids begin after the padding index.
-    own = {"max_position_embeddings": max_positions + shape["pad_token_id"] + 1, "type_vocab_size": 1}
-    return {**bert_settings(shape, max_positions, dropout), **own}
-
-
-def mpnet_settings(shape: dict[str, Any], max_positions: int, dropout: float) -> dict[str, Any]:
-    if shape["pad_token_id"] != 1:
-        raise ModelError("MPNet's padding token always has id 1", fix="use family = 'bert'")
-    return roberta_settings(shape, max_positions, dropout)
-
-
-def distilbert_settings(shape: dict[str, Any], max_positions: int, dropout: float) -> dict[str, Any]:
-    names = {
-        "hidden_size": "dim",
-        "num_hidden_layers": "n_layers",
-        "num_attention_heads": "n_heads",
-        "intermediate_size": "hidden_dim",
-    }
-    own = {"max_position_embeddings": max_positions, "dropout": dropout, "attention_dropout": 0.0}
-    return {**{names.get(key, key): value for key, value in shape.items()}, **own}
-
-
-def modernbert_settings(shape: dict[str, Any], max_positions: int, dropout: float) -> dict[str, Any]:
-    own: dict[str, Any] = {
-        "max_position_embeddings": max_positions,
-        "embedding_dropout": dropout,
-        "mlp_dropout": dropout,
-        "attention_dropout": 0.0,
-    }
-    ids = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))
-    return {**shape, **own, **ids}
 
 
 Family = Literal["bert", "roberta", "xlm-roberta", "distilbert", "electra", "albert", "modernbert"]

@@ -26,12 +26,7 @@ from liebig.formats.trec import cut
 from liebig.measures.answers import has_answer
 from liebig.stages.init import FormatName, one_of
 
-
-def _writable(name: str) -> str:
-    return one_of(name, writable())
-
-
-TargetName = Annotated[str, AfterValidator(_writable)]
+TargetName = Annotated[str, AfterValidator(lambda name: one_of(name, writable()))]
 
 
 class ConvertConfig(Config):

@@ -353,7 +353,11 @@ class VectorShards:
         while True:
             shard, place = divmod(read, self.size)
             if place == 0:
-                kept = self.size if self.file(shard).is_dir() else kept_texts(self.parts(shard))
+                kept = (
+                    self.size
+                    if self.file(shard).is_dir()
+                    else sum(_cut(path).texts for path in self.parts(shard).glob("[0-9]*[0-9]"))
+                )
             group = list(islice(rest, min(window, self.size - place)))
             if not group:
                 return
@@ -404,11 +408,6 @@ def sentences_beside(shard: Path) -> Path:
     if shard.parent.name != SHARDS:
         return shard.with_name(shard.name + "s")
     return shard.parents[1] / SENTENCES / SHARDS / shard.name
-
-
-def kept_texts(folder: Path) -> int:
-    """How many texts those are."""
-    return sum(_cut(path).texts for path in folder.glob("[0-9]*[0-9]"))
 
 
 def _cut(shard: Path) -> Cut:

@@ -40,10 +40,6 @@ from liebig.formats.read_before import NAME as READ_FILES, ReadBefore
 from liebig.text.languages import language_of
 
 
-def _readable(name: str) -> str:
-    return one_of(name, readable())
-
-
 def one_of(name: str, names: Sequence[str]) -> str:
     """The name, if it is one of these; else the error of a wrong choice, which the recipe's reader explains."""
     if name in names:
@@ -51,7 +47,7 @@ def one_of(name: str, names: Sequence[str]) -> str:
     raise PydanticCustomError("literal_error", "should be one of {expected}", {"expected": ", ".join(names)})
 
 
-FormatName = Annotated[str, AfterValidator(_readable)]
+FormatName = Annotated[str, AfterValidator(lambda name: one_of(name, readable()))]
 
 
 def _sources(value: Any) -> Any:

@@ -39,12 +39,10 @@ class OnnxModule(nn.Module):
 
     def __init__(self, body: nn.Module, encoder: Encoder, takes_types: bool) -> None:
         super().__init__()
-        self.body, self.tail, self.pooling, self.takes_types = (
-            body,
-            encoder.tail,
-            encoder.pooling,
-            takes_types,
-        )
+        self.body = body
+        self.tail = encoder.tail
+        self.pooling = encoder.pooling
+        self.takes_types = takes_types
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         extra = {"token_type_ids": torch.zeros_like(input_ids)} if self.takes_types else {}

@@ -311,7 +311,11 @@ def cut_collection(
             if not (key and earlier is not None and earlier.copy(key, line, writer, sections)):
                 document = source.document_of(line)
                 writer.add(Item(document if copies is None else copies.described(document), where))
-                pieces = cut_whole(document) if ready is None else _read_cut(ready)
+                pieces = (
+                    cut_whole(document)
+                    if ready is None
+                    else [HeadedPassage(Passage(**row), heading) for row, heading in json.loads(ready)]
+                )
                 for piece in pieces:
                     writer.add(Item(piece.passage, where))
                 sections.write("".join(_section_lines(pieces)).encode("utf-8"))
@@ -326,10 +330,6 @@ def cut_collection(
     if not writer.counts["passages"]:
         raise DataError("it contains no text", file=source.path, fix="look at it with liebig init")
     return True
-
-
-def _read_cut(line: str) -> list[HeadedPassage]:
-    return [HeadedPassage(Passage(**row), heading) for row, heading in json.loads(line)]
 
 
 def _section_lines(pieces: list[HeadedPassage]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from liebig.base.errors import DataError
 from liebig.base.json_file import read_json
 from liebig.base.machine import spread
 from liebig.base.progress import Progress, quantity
-from liebig.base.records import Document, Passage, Section
+from liebig.base.records import Document, Section
 from liebig.base.workspace import WHOLE, StagePart
 from liebig.formats import beir, documents
 from liebig.formats.items import Row, Where, as_row
@@ -57,8 +57,11 @@ class FilePiece:
 
     def _grouped(self) -> Iterator[Document]:
         passages = (beir.passage(row, where) for where, row in self._rows())
-        for _, group in groupby(enumerate(passages), key=_document_key):
-            yield _as_document([passage for _, passage in group])
+        # Neighbours with one document's id are that document; a passage without one stands alone.
+        for _, group in groupby(enumerate(passages), key=lambda pair: pair[1].doc or pair[0]):
+            parts = [passage for _, passage in group]
+            texts = tuple(passage.text for passage in parts)
+            yield Document(parts[0].doc or parts[0].id, parts[0].title, (Section("", texts),))
 
     def _rows(self) -> Iterator[tuple[Where, Row]]:
         """The rows, with lines counted from the start of the piece."""
@@ -76,17 +79,6 @@ class FilePiece:
         with self.file.open("rb") as file:
             steps = range(0, self.begin, 1 << 20)
             return sum(file.read(min(1 << 20, self.begin - at)).count(b"\n") for at in steps)
-
-
-def _document_key(numbered: tuple[int, Passage]) -> str | int:
-    """What neighbours must share to be one document: its id; a passage without one stands alone."""
-    number, passage = numbered
-    return passage.doc or number
-
-
-def _as_document(passages: list[Passage]) -> Document:
-    first = passages[0]
-    return Document(first.doc or first.id, first.title, (Section("", tuple(p.text for p in passages)),))
 
 
 def cut(folder: Path, size: int) -> list[FilePiece]:

@@ -14,6 +14,7 @@ import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer as Core
@@ -51,8 +52,9 @@ def scheme_of(core: Core) -> Scheme | None:
     if any(re.search(r"\s|^[A-Za-z0-9]|^$", token) for token in added):
         return None
     marks = frozenset(token[0] for token in added)
-    if isinstance(core.model, WordPiece) and _is_bert(normalizer, pre):
-        return Scheme(_at_spaces, _BERT_PARTS, marks, bool(normalizer["lowercase"]))
+    is_bert = normalizer and normalizer["type"] == "BertNormalizer" and pre == {"type": "BertPreTokenizer"}
+    if isinstance(core.model, WordPiece) and is_bert:
+        return Scheme(methodcaller("split", " "), _BERT_PARTS, marks, bool(normalizer["lowercase"]))
     if isinstance(core.model, BPE) and not core.model.dropout and _is_byte_level(normalizer, pre):
         return Scheme(_before_spaces, _BYTE_LEVEL_PARTS, marks | {"'"}, normalizer is not None)
     return None
@@ -65,10 +67,6 @@ def _added(core: Core) -> list[str]:
     if core.normalizer is None:
         return written
     return written + [core.normalizer.normalize_str(token.content) for token in tokens if token.normalized]
-
-
-def _is_bert(normalizer: Any, pre: Any) -> bool:
-    return bool(normalizer and normalizer["type"] == "BertNormalizer" and pre == {"type": "BertPreTokenizer"})
 
 
 def _is_byte_level(normalizer: Any, pre: Any) -> bool:
@@ -136,10 +134,6 @@ class _WordTable(dict[str, bytes]):
 
 def _ids(encoding: Any) -> bytes:
     return array("i", encoding.ids).tobytes()
-
-
-def _at_spaces(text: str) -> list[str]:
-    return text.split(" ")
 
 
 def _before_spaces(text: str) -> list[str]:

@@ -39,10 +39,8 @@ class RunLog:
     def __init__(self, folder: Path, step: int, evaluates: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         _cut(folder / LOG, step, evaluates)
-        self._log, self._timing = (
-            (folder / LOG).open("a", encoding="utf-8"),
-            (folder / TIMING).open("a", encoding="utf-8"),
-        )
+        self._log = (folder / LOG).open("a", encoding="utf-8")
+        self._timing = (folder / TIMING).open("a", encoding="utf-8")
 
     def line(self, step: int, **values: Any) -> None:
         """One line of the log."""

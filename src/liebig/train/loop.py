@@ -315,29 +315,23 @@ class _Training:
         epochs: Epochs | None,
         label: str,
     ) -> None:
-        self.objective, self.folder, self.loop, self.world, self.epochs = (
-            objective,
-            folder,
-            loop,
-            world,
-            epochs,
-        )
+        self.objective = objective
+        self.folder = folder
+        self.loop = loop
+        self.world = world
+        self.epochs = epochs
         objective.to(world.device).train()
         if loop.compile and world.device.type == "cuda":
             objective.compile()
         precision = choose(loop.precision, world.device)
-        self.dtype, self.scaler, self.budget = (
-            DTYPES[precision],
-            LossScaler(precision == "fp16"),
-            Budget(None),
-        )
+        self.dtype = DTYPES[precision]
+        self.scaler = LossScaler(precision == "fp16")
+        self.budget = Budget(None)
         self.optimiser = build_optimiser(optim, objective, clip=loop.clip, scaler=self.scaler)
         self.lr = optim.lr
         self.checkpoints = Checkpoints(folder / "checkpoints", loop.keep)
-        self.watch, self.stopping = (
-            Watch(folder, world),
-            EarlyStopping(loop.best, loop.best_is, loop.patience),
-        )
+        self.watch = Watch(folder, world)
+        self.stopping = EarlyStopping(loop.best, loop.best_is, loop.patience)
         self.recorder = Recorder(folder, world, label, loop.collapse)
         self.clock = None if loop.minutes is None else Clock(60 * loop.minutes, world, loop.steps)
         self.step = self.tokens = self.total = 0
@@ -437,10 +431,10 @@ class _Training:
             self._announce(said)
 
         def gradient(constants: Tensor | None) -> StepResult:
-            def with_budget(tokens: int | None) -> StepResult:
-                return self._run(batch, number, tokens, constants, diagnose)
-
-            return fitting(with_budget, self.budget, batch, self.world, self._announce)
+            return fitting(
+                lambda tokens: self._run(batch, number, tokens, constants, diagnose),
+                self.budget, batch, self.world, self._announce,
+            )  # fmt: skip
 
         return gradient
 

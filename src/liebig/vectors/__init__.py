@@ -109,7 +109,8 @@ class Shard:
     def in_memory(cls, ids: Sequence[str], vectors: Floats, kind: Type) -> Shard:
         """A shard that is not on disk (yet)."""
         coded = encode(np.ascontiguousarray(vectors, np.float32), kind)
-        largest = largest_norm(coded)
+        pieces = (coded[i : i + 4096].decode() for i in range(0, len(coded), 4096))
+        largest = max((float(np.linalg.norm(piece, axis=1).max()) for piece in pieces), default=0.0)
         if not np.isfinite(largest):
             raise DataError("a vector is too long for its norm to be a number", fix="scale the vectors")
         return cls(None, coded, memory_ids(ids), largest)
@@ -128,12 +129,6 @@ class Shard:
         for file in partial.iterdir():
             workspace.sync(file)  # a shard in its place is complete even after a power cut
         workspace.replace(partial, path)
-
-
-def largest_norm(coded: VectorCodes) -> float:
-    """The largest norm of the stored vectors."""
-    pieces = (coded[i : i + 4096].decode() for i in range(0, len(coded), 4096))
-    return max((float(np.linalg.norm(piece, axis=1).max()) for piece in pieces), default=0.0)
 
 
 def write_shard(

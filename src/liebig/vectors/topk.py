@@ -31,11 +31,11 @@ def topk(
     """Scores and passage numbers, Q x min(k, N) each, best first; scores are float32 dot products."""
     assert k > 0, "k must be at least 1"
     if not len(queries):
-        return np.empty((0, min(k, len(passages))), np.float32), np.empty(
-            (0, min(k, len(passages))), np.int64
-        )
+        shape = 0, min(k, len(passages))
+        return np.empty(shape, np.float32), np.empty(shape, np.int64)
     queries_QD = _tile(queries, 0, len(queries), device)
-    best = [_nothing(len(part), device) for part in queries_QD.split(tile_queries)]
+    nothing = [part[:, :0] for part in queries_QD.split(tile_queries)]
+    best = [(part, part.long()) for part in nothing]
     for start in range(0, len(passages), tile_passages):
         passages_ND = _tile(passages, start, start + tile_passages, device)
         for i, part_QD in enumerate(queries_QD.split(tile_queries)):
@@ -75,10 +75,6 @@ def _merge(old: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor], k: int) -> tu
     scores, numbers = torch.cat([old[0], new[0]], 1), torch.cat([old[1], new[1]], 1)
     order = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
     return scores.gather(1, order), numbers.gather(1, order)
-
-
-def _nothing(n: int, device: torch.device | str) -> tuple[Tensor, Tensor]:
-    return torch.empty(n, 0, device=device), torch.empty(n, 0, dtype=torch.int64, device=device)
 
 
 def _tile(vectors: NDArray[Any] | Tensor, start: int, end: int, device: torch.device | str) -> Tensor:

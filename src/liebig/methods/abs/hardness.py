@@ -79,7 +79,8 @@ class VectorSimilarity:
 
     def toward(self, members: Tensor) -> Tensor:
         sums = self.own @ _changed(self.own[members].sum(dim=0))
-        return self._without_twins(sums, members)
+        one, two = self._twins(members)  # pairs that share a positive are taken away again
+        return sums.index_add_(0, one, (self.own[one] * _changed(self.own[two])).sum(dim=1), alpha=-1)
 
     def glance(self, members: Tensor, there: Tensor) -> Tensor:
         if self.device.type != "cpu":
@@ -113,11 +114,6 @@ class VectorSimilarity:
     def coarse(self) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
         """The rows in one byte a number, for looking at all of them."""
         return coarse(self.own.numpy())
-
-    def _without_twins(self, sums: Tensor, members: Tensor) -> Tensor:
-        """What members add less what pairs that share their positive would."""
-        one, two = self._twins(members)
-        return sums.index_add_(0, one, (self.own[one] * _changed(self.own[two])).sum(dim=1), alpha=-1)
 
     @cached_property
     def _sorted(self) -> tuple[Tensor, Tensor, Tensor]:

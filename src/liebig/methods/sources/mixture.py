@@ -90,7 +90,11 @@ class MixedBatches:
         total = sum(probabilities)
         if len(probabilities) != len(sources) or min(probabilities) < 0 or total <= 0:
             raise DataError(f"{list(probabilities)} are not probabilities of {len(sources)} sources")
-        self._each = [Batches(source, size, _seed(seed, i)) for i, source in enumerate(sources)]
+        # Seeds of their own, so that two sources over one store do not draw alike.
+        self._each = [
+            Batches(source, size, int(rng.key(seed, MIX, i) >> np.uint64(1)))
+            for i, source in enumerate(sources)
+        ]
         self._bounds = np.cumsum(np.array(probabilities, np.float64) / total)
         self._key = rng.key(seed, MIX)
         self._marks: tuple[tuple[int, NDArray[np.int64]], ...] = ((0, np.zeros(len(sources), np.int64)),)
@@ -135,11 +139,6 @@ class MixedBatches:
                 rows.append(each.source.draw(examples, int(epoch), each.seed))
                 owners.append(owner[here])
         return joined(rows, owners)
-
-
-def _seed(seed: int, source: int) -> int:
-    """A source's own seed, so that two sources over one store do not draw alike."""
-    return int(rng.key(seed, MIX, source) >> np.uint64(1))
 
 
 @njit(nogil=True, cache=True)

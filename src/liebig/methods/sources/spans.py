@@ -68,10 +68,8 @@ class SpanSource:
     ) -> None:
         self.store, self.limit, self.kind, self.short = store, limit, kind, short
         self.once = once
-        self._frame, self._table = (
-            SpecialTokens.of(store.tokenizer),
-            DocumentTable(store, 1 if once else limit + 1),
-        )
+        self._frame = SpecialTokens.of(store.tokenizer)
+        self._table = DocumentTable(store, 1 if once else limit + 1)
         self.skipped = self._table.skipped
         if len(self) == 0:
             raise DataError(
