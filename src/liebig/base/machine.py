@@ -68,7 +68,6 @@ def state_folder() -> Path:
 
 
 def cores() -> int:
-    """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -115,7 +114,6 @@ PRECISION = "LIEBIG_PRECISION"  # of passages on a CPU, where nothing names it: 
 
 
 def default_precision() -> str:
-    """What PRECISION says."""
     return os.environ.get(PRECISION, "auto")
 
 
@@ -123,7 +121,6 @@ LLM_KEY = "LIEBIG_LLM_KEY"  # of the server that `ask` and `serve --llm` talk to
 
 
 def llm_key() -> str | None:
-    """What LLM_KEY says, if anything."""
     return os.environ.get(LLM_KEY) or None
 
 

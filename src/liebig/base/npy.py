@@ -39,7 +39,6 @@ class NpyWriter:
         self._file.write(bytes(HEADER))
 
     def append(self, rows: NDArray[Any] | bytes) -> None:
-        """More rows (or the bytes of some)."""
         if not isinstance(rows, bytes):
             assert rows.shape[1:] == self.shape, f"rows of shape {rows.shape[1:]}, not {self.shape}"
             rows = np.ascontiguousarray(rows, dtype=self.dtype).tobytes()
@@ -74,7 +73,6 @@ def header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 
 
 def save(path: Path, array: NDArray[Any]) -> None:
-    """Write a whole array."""
     with NpyWriter(path, array.dtype, array.shape[1:]) as writer:
         writer.append(array)
 

@@ -217,7 +217,6 @@ class Whole:
         return f"[{number:>{len(str(len(self._phases)))}}/{len(self._phases)}]"
 
     def begin(self, name: str) -> None:
-        """The next phase."""
         self._finish()
         self._now, self._worked, self._began = name, False, time.monotonic()
         self._more, self._part_began = 0, self._began
@@ -307,7 +306,6 @@ def visible(text: str) -> str:
 
 
 def track(items: Iterable[T], label: str, total: float | None = None, unit: str = "items") -> Iterator[T]:
-    """The items, counted."""
     with Progress(label, total, unit) as bar:
         for item in items:
             yield item

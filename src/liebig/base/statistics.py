@@ -175,7 +175,6 @@ def randomisation_test(difference: Values, *, samples: int = 10_000, seed: int =
 
 
 def t_test(difference: Values) -> float:
-    """Two-sided p of Student's paired t-test."""
     n = difference.size
     deviation = float(difference.std(ddof=1)) if n > 1 else 0.0
     if deviation == 0:

@@ -239,7 +239,6 @@ def _finish(
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a finished folder."""
     begun = any((place / LOCK).is_file() for place in (folder, folder.with_name(folder.name + ".partial")))
     if begun and not (folder / MANIFEST).exists():
         raise WorkspaceError("is not finished", file=folder, fix="run the same command again")
@@ -401,7 +400,6 @@ def replace(source: Path, target: Path) -> None:
 
 @cache
 def versions() -> dict[str, str]:
-    """The versions a result depends on."""
     packages = {"python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}"}
     for package in PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
@@ -535,7 +533,6 @@ def _remove(path: Path) -> None:
 
 
 def hash_file(path: Path) -> str:
-    """The SHA-256 of a file's contents."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -44,7 +44,6 @@ class DataSet:
 
 @cache
 def data_sets() -> dict[str, DataSet]:
-    """Every set by its folder."""
     text = (resources.files("liebig.evaluation") / "data_sets.toml").read_text(encoding="utf-8")
     tree = tomllib.loads(text)
     archives = tree.pop("beir")

@@ -144,7 +144,6 @@ def _cost(stage: StageRun, words: str) -> Cost:
 
 
 def render(page: Page) -> str:
-    """Render the page as HTML."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -194,7 +193,6 @@ def inline_svg(svg: str, label: str) -> Markup:
 
 
 def mark(text: str, words: Sequence[str]) -> Markup:
-    """A text with the given words marked."""
     if not words:
         return escape(text)
     longest_first = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
@@ -216,7 +214,6 @@ def _errors(name: str, tree: Mapping[str, Any]) -> Errors:
 
 
 def _stored_plots(stage: StageRun) -> list[Plot]:
-    """The plots that an analysis wrote."""
     files = [(kind, stage.file(f"{kind}.svg")) for kind in CAPTIONS]
     return [
         Plot(

@@ -60,7 +60,6 @@ def answer_scores(
     queries: Sequence[str],
     measures: Sequence[Measure],
 ) -> Scores:
-    """The ranks as values of `Answer@k`."""
     values = np.stack([accuracy_at(ranks, measure.cut or 0) for measure in measures], axis=1)
     none = FirstHits([], frozenset())
     tied = [[measure.cut in first_hits.get(query, none).tied for measure in measures] for query in queries]
@@ -126,12 +125,10 @@ class PerQuery:
     values: NDArray[np.float64]
 
     def of(self, measure: str) -> NDArray[np.float64]:
-        """The values of a measure."""
         return self.values[:, self.measures.index(measure)]
 
 
 def to_json(results: Results) -> dict[str, Any]:
-    """A tree for results.json."""
     return asdict(results)
 
 
@@ -150,7 +147,6 @@ def query_lines(per_query: PerQuery, extra: Mapping[str, Sequence[Any]]) -> Iter
 
 
 def read_per_query(folder: Path, task: TaskResult) -> PerQuery:
-    """The values of a task's queries."""
     path, names = folder / task.values, tuple(task.measures)
     rows = list(read_json_lines(path, dict[str, Any]))
     try:
@@ -352,7 +348,6 @@ def score_triplets(
 
 
 def summarise(task: Task, scores: Scores, notes: Sequence[str], how: Bootstrap) -> ScoredTask:
-    """Scores with intervals."""
     per_query = PerQuery(scores.queries, tuple(map(str, scores.measures)), scores.values)
     extra = {"hits": scores.hits.tolist()}
     return ScoredTask(
@@ -494,7 +489,6 @@ def _home(path: Path) -> Path | None:
 
 
 def _at(recipe: Mapping[str, Any], key: str) -> Any:
-    """The value of a dotted key."""
     value: Any = recipe
     for part in key.split("."):
         if isinstance(value, Mapping):

@@ -32,7 +32,6 @@ class StageRun:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
         begin, end = (
             datetime.fromisoformat(text) for text in (self.manifest.started, self.manifest.finished)
         )
@@ -40,7 +39,6 @@ class StageRun:
 
     @property
     def took(self) -> str:
-        """How long it took, in words."""
         return duration(self.seconds)
 
     @property

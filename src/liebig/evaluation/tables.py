@@ -41,7 +41,6 @@ class Figure:
 
 @cache
 def figures() -> tuple[Figure, ...]:
-    """Every published figure."""
     return tuple(figure for table in published()["tables"] for figure in _of_table(table))
 
 
@@ -154,7 +153,6 @@ def published_notes(task: TaskResult) -> list[str]:
 
 
 def show_results(results: Results) -> None:
-    """Everything of an evaluation on the terminal."""
     for task in results.tasks:
         header, rows = task_rows(results.system, task)
         show(rich_table("", header, rows))
@@ -170,7 +168,6 @@ def show_results(results: Results) -> None:
 
 
 def results_markdown(results: Results) -> str:
-    """Everything of an evaluation as Markdown."""
     parts = [f"# {results.system}\n"]
     for task in results.tasks:
         header, rows = task_rows(results.system, task)

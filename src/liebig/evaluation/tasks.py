@@ -140,7 +140,6 @@ DEFAULTS: dict[Kind, tuple[str, ...]] = {
 
 
 def named(name: str) -> Suite:
-    """The suite a user names."""
     if name not in BY_NAME:
         raise RecipeError(f"no suite is called {name!r}", fix="use one of " + ", ".join(BY_NAME))
     return BY_NAME[name]
@@ -174,7 +173,6 @@ def is_benchmark(path: Path) -> bool:
 
 
 def read_benchmark(path: Path) -> Iterator[ScoredPair]:
-    """The pairs of sts-train.csv, sts-dev.csv or sts-test.csv."""
     for number, line in text_lines(DiskSource(path)):
         fields, where = line.split("\t"), Where(str(path), number)
         if len(fields) < 7:

@@ -46,7 +46,6 @@ class TaskTable:
 
     @property
     def best(self) -> Mapping[str, float]:
-        """The highest mean of each measure."""
         highest = {}
         for measure in self.measures:
             values = [e.task.measures[measure].mean for e in self.entries if measure in e.task.measures]

@@ -83,7 +83,6 @@ class Measure:
 
     @property
     def needs(self) -> Needs:
-        """What the measure is computed from."""
         return KINDS[self.kind].needs
 
 

@@ -126,7 +126,6 @@ class Method(Objective):
 
     @classmethod
     def build(cls, recipe: PretrainRecipe, backbone: Backbone, start: MethodStart) -> Method:
-        """The objective of a resolved recipe."""
         raise NotImplementedError
 
     def saved(self) -> Saved:

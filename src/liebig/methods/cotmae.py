@@ -166,7 +166,6 @@ class EncoderDecoderOrder:
         return row.take((np.arange(0, len(row), 2)[:, None] + order[None, :]).reshape(-1))
 
     def documents(self, examples: NDArray[np.int64], epoch: int, seed: int) -> NDArray[np.int64]:
-        """The documents of the inner source's examples."""
         return documents_of(self.source, examples, epoch, seed)
 
 
@@ -235,7 +234,6 @@ class CotMAE(MaskedMethod):
 
         @property
         def layers(self) -> int:
-            """Layers of the decoder."""
             return self.n_decoder_layers or DECODER_LAYERS[self.decoder or "mlm"]
 
         def resolve(self, recipe: PretrainRecipe) -> Self:

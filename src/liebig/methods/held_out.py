@@ -58,17 +58,14 @@ class Part:
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def examples(self, numbers: Ints) -> Ints:
-        """The inner source's numbers of these examples."""
         stretch = np.searchsorted(self.ends, numbers, side="right")
         before = np.concatenate(([0], self.ends))[stretch]
         return np.asarray(self.begins[stretch] + numbers - before)
 
     def draw(self, examples: Ints, epoch: int, seed: int) -> TokenRow:
-        """What the inner source draws for them."""
         return self.source.draw(self.examples(examples), epoch, seed)
 
     def documents(self, examples: Ints, epoch: int, seed: int) -> Ints:
-        """The documents of the inner source's examples."""
         return documents_of(self.source, self.examples(examples), epoch, seed)
 
     def vectors(self, examples: Ints) -> NDArray[np.float32]:

@@ -234,7 +234,6 @@ class RetrievalObjective(FinetuneObjective):
         self.loss, self.mask = tuple(loss), mask
 
     def tower(self, side: str) -> Encoder:
-        """The encoder of a side."""
         tower = self.towers[side] if side in self.towers else self.towers["query"]
         assert isinstance(tower, Encoder), "a tower is an encoder"
         return tower

@@ -80,14 +80,12 @@ class Maker:
         return self.rows.source, self.rows.examples(step, self.world.rank, self.world.size)
 
     def documents(self, step: int) -> Tensor:
-        """The document of each example."""
         source, numbers = self._drawn(step)
         assert isinstance(self.rows, Batches)
         documents = documents_of(source, numbers, step // self.rows.steps_per_epoch, self.rows.seed)
         return torch.from_numpy(np.ascontiguousarray(documents, np.int64))
 
     def teacher(self, step: int) -> Tensor:
-        """The teacher's vector of each example."""
         source, numbers = self._drawn(step)
         return torch.from_numpy(cast(HasVectors, source).vectors(numbers))
 

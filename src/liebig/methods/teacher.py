@@ -179,7 +179,6 @@ class TeacherVectors(Method):
 
     @property
     def contrastive(self) -> bool:
-        """Texts meet only in the second term."""
         return self.config.negatives == "batch"
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -253,7 +252,6 @@ class TeacherFolder:
 
     @classmethod
     def open(cls, path: Path, *, hashes: bool = True) -> TeacherFolder:
-        """Map a folder of vectors."""
         vectors = Vectors.open(path, hashes=hashes)
         if any(len(shard.deleted) for shard in vectors.shards):
             raise DataError(
@@ -317,7 +315,6 @@ class Teachers:
 
     @property
     def width(self) -> int:
-        """Numbers of a row."""
         return sum(teacher.width for teacher in self.each)
 
     def rows(self, numbers: Ints) -> Floats:

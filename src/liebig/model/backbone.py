@@ -178,7 +178,6 @@ class Backbone(nn.Module):
 
     @property
     def body(self) -> Any:
-        """The encoder without its masked-LM head."""
         return self.model.base_model
 
     @property
@@ -208,7 +207,6 @@ class Backbone(nn.Module):
 
     @property
     def max_positions(self) -> int:
-        """The longest sequence, special tokens included."""
         return self.kind.room(self.body.config)
 
     @property
@@ -241,7 +239,6 @@ class Backbone(nn.Module):
         return self.kind.classify(self.model, self(packed).last, packed)
 
     def embed(self, packed: Packed) -> Tensor:
-        """Embedding output, T x D."""
         return self._embed(self.kind, self.body, packed.tokens, packed.positions, packed.segments)
 
     def run_layers(self, layers: Sequence[nn.Module], x_TD: Tensor, packed: Packed) -> Tensor:

@@ -158,7 +158,6 @@ class CrossEncoder(nn.Module):
         return next(self.backbone.parameters()).device
 
     def describe(self) -> str:
-        """What was loaded, in sentences."""
         said = f"{self.labels} label{'s' * (self.labels > 1)}, at most {self.length} tokens per pair"
         return f"{self.backbone.describe()[:-1]}; {said}."
 

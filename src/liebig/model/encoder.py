@@ -246,7 +246,6 @@ class Encoder(TextReader, nn.Module):
 
 
 def write_modules(encoder: Encoder, folder: Path) -> None:
-    """The sentence-transformers files, old style."""
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
     modules += [(f"{i}_{type(part).__name__}", type(part).__name__) for i, part in enumerate(encoder.tail, 2)]
     listed = [

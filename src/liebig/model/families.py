@@ -351,5 +351,4 @@ FAMILIES: dict[str, Family] = {
 
 
 def family_of(model_type: str) -> Family:
-    """The adapter of a Hugging Face `model_type`."""
     return FAMILIES.get(model_type, PaddedFamily())

@@ -41,7 +41,6 @@ class LoadedModel:
 
 
 def load_model(folder: Path) -> LoadedModel:
-    """The encoder in a folder."""
     from transformers import AutoModel, AutoModelForMaskedLM
 
     check_folder(folder)
@@ -87,7 +86,6 @@ def new_classifier(config: Any) -> Any:
 
 
 def read_config(folder: Path) -> Any:
-    """A model's configuration."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)

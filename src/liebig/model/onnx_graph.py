@@ -53,7 +53,6 @@ Longs = NDArray[np.int64]
 
 
 def is_export(path: Path) -> bool:
-    """Whether a folder is an export."""
     return (path / ABOUT).is_file()
 
 

@@ -160,7 +160,6 @@ class Packed:
 
     @property
     def total(self) -> int:
-        """T, the number of tokens."""
         return int(self.tokens.shape[0])
 
     @property
@@ -186,7 +185,6 @@ class Packed:
 
     @cached_property
     def sequence(self) -> Tensor:
-        """The sequence each token belongs to, T."""
         row = torch.arange(self.total, device=self.device, dtype=self.offsets.dtype)
         return torch.bucketize(row, self.offsets[1:], right=True)
 

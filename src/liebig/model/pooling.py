@@ -26,13 +26,11 @@ def pool(states_TD: Tensor, packed: Packed, kind: str = "cls", skip: int = 0) ->
 
 
 def cls(states_TD: Tensor, packed: Packed, skip: int = 0) -> Tensor:
-    """The state of the first token."""
     rows = packed.firsts + skip * (packed.lengths > skip) if skip else packed.firsts
     return wide(states_TD.index_select(0, rows))
 
 
 def last(states_TD: Tensor, packed: Packed, skip: int = 0) -> Tensor:
-    """The state of the last token."""
     return wide(states_TD.index_select(0, packed.offsets[1:].long() - 1))
 
 

@@ -117,7 +117,6 @@ class TextReader:
 
     @property
     def max_positions(self) -> int:
-        """The longest sequence that the model takes."""
         raise NotImplementedError
 
     def prompt_text(self, name: str | None) -> str:
@@ -312,12 +311,10 @@ class TransformerFile(FileModel, extra="allow"):
 
     @property
     def layers(self) -> int | None:
-        """The number of layers, under whichever name."""
         return self.num_hidden_layers or self.n_layers or self.num_layers
 
     @property
     def width(self) -> int | None:
-        """The width of the hidden states."""
         return self.hidden_size or self.dim or self.d_model
 
     @model_validator(mode="after")
@@ -365,7 +362,6 @@ ModelFile = TypeVar("ModelFile")
 
 
 def read_model_file(path: Path, kind: type[ModelFile]) -> ModelFile:
-    """A JSON file of a model folder."""
     if not path.is_file():
         raise ModelError(f"the model folder has no {path.name}", file=path.parent)
     return read_json(path, kind, error=ModelError, fix="correct the file, or save the model again")

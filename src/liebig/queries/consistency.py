@@ -67,7 +67,6 @@ Keeps = Callable[[Sequence[Named]], list[bool]]
 
 
 def query_id(passage: str, number: int) -> str:
-    """The id of a generated query."""
     return f"{passage}#{number}"
 
 
@@ -101,7 +100,6 @@ WORD = re.compile(r"\w+")
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words."""
     return WORD.findall(text.lower())
 
 
@@ -116,7 +114,6 @@ def _f1(a: Sequence[str], b: Sequence[str]) -> float:
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
-    """Length of the longest common subsequence."""
     row = [0] * (len(b) + 1)
     for one in a:
         last = 0

@@ -282,7 +282,6 @@ class Generator:
 
     @property
     def marks(self) -> Marks:
-        """Where a query begins and ends."""
         return Marks(
             self._token("decoder_start_token_id"), self._token("eos_token_id"), self.settings.query_length
         )
@@ -312,7 +311,6 @@ class Generator:
         return [[*[*before, *one][:room], marks.end] for one in ids]
 
     def texts(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """Written tokens as text."""
         decoded = self.tokenizer.core.decode_batch([list(row) for row in rows], skip_special_tokens=True)
         return [" ".join(text.split()) for text in decoded]
 

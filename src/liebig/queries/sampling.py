@@ -109,7 +109,6 @@ class Memory:
         return len(self.mask)
 
     def select(self, passages: Tensor) -> None:
-        """Keep these passages only."""
         self.mask = self.mask[passages]
         for layer in range(len(self.keys)):
             self.keys[layer] = self.keys[layer][passages]
@@ -158,7 +157,6 @@ class Cache:
         return self.keys[layer][:, :, : position + 1], self.values[layer][:, :, : position + 1]
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows, in this order."""
         for layer in range(len(self.keys)):
             self.keys[layer] = self.keys[layer][rows]
             self.values[layer] = self.values[layer][rows]

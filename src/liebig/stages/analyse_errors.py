@@ -50,7 +50,6 @@ class QueryGroup:
 
     @property
     def difference(self) -> float:
-        """Mean of A minus mean of B."""
         return self.mean_a - self.mean_b
 
 
@@ -82,7 +81,6 @@ def question_word(text: str) -> str:
 
 
 def length_group(text: str) -> str:
-    """`1-4 words`, `5-8 words`, …"""
     count, low = len(words_of(text)), 1
     for high in LENGTHS:
         if count <= high:
@@ -158,7 +156,6 @@ class ComparedRun:
     ranked: Mapping[str, Sequence[str]]
 
     def first(self, query: str) -> str:
-        """The passage it ranks first, or ""."""
         hits = self.ranked.get(query, ())
         return hits[0] if hits else ""
 
@@ -243,8 +240,6 @@ class ErrorsConfig(Config):
 
 
 def run(config: ErrorsConfig, folder: Folder) -> None:
-    """Wins and losses of A against B."""
-
     names = system_names(config.runs, config.names)
     task = read_task(config.collection, split=config.split, kind="judgements")
     groups, wins, losses = compare_runs(task, config.runs, config.measure, config.examples)

@@ -63,7 +63,6 @@ class BM25Config(ChangeConfig):
 
 
 def run(config: BM25Config, folder: Folder) -> None:
-    """Write the index."""
     settings = _settings(config) if config.base is None else _kept(config, settings_of(config.base))
     unknown = write_index(
         folder,

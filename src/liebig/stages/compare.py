@@ -28,7 +28,6 @@ RESULT = "compare.json"
 
 
 def run(config: CompareConfig, folder: Folder) -> None:
-    """Compare, print and write the significance table."""
     names = _names(config)
     if len(set(names)) < 2:
         raise RecipeError(

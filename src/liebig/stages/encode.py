@@ -250,7 +250,6 @@ PART_SECONDS = 30.0  # work that an interruption may lose, besides a window
 
 
 def run(config: EncodeConfig, folder: Folder) -> None:
-    """Write the shards."""
     checked(config.device)
     world = connect(cpu=config.device == "cpu")
     if config.source is None:
@@ -380,7 +379,6 @@ class VectorShards:
         return sum(min(self.size, total - start) for start in starts)
 
     def file(self, shard: int) -> Path:
-        """Where a shard lies."""
         return self.path / SHARDS / f"{shard:05d}"
 
     def parts(self, shard: int) -> Path:

@@ -120,7 +120,6 @@ class EvaluateConfig(Config):
 
 
 def run(config: EvaluateConfig, folder: Folder) -> None:
-    """Evaluate the system on every collection."""
     suite = named(config.suite) if config.suite else None
     tasks = [_task(config, path, suite) for path in config.collections]
     file = _run_of(config.system)
@@ -137,7 +136,6 @@ def run(config: EvaluateConfig, folder: Folder) -> None:
 
 
 def write(folder: Folder, system: str, scored: Sequence[ScoredTask]) -> Results:
-    """The files of an evaluation."""
     entries: list[TaskResult] = []
     for item, label in zip(scored, _labels(item.task for item in scored)):
         values = f"queries/{label}.jsonl"

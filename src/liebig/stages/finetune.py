@@ -87,7 +87,6 @@ def starting_encoder(config: FinetuneRecipe) -> Encoder:
 
 
 def run(config: FinetuneConfig, folder: Folder) -> None:
-    """Fine-tune, and save the model."""
     Finetuning.launch(config, folder)
 
 

@@ -48,7 +48,6 @@ class IndexConfig(ChangeConfig):
 
 
 def run(config: IndexConfig, folder: Folder) -> None:
-    """Write the index."""
     vectors = Vectors.open(config.vectors) if config.vectors is not None else None
     with Progress("index", len(vectors) if vectors is not None else None, "vectors") as bar:
         if config.base is not None:

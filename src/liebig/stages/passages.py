@@ -171,7 +171,6 @@ class LanguageCutters:
         return code if code in self._known else self._main
 
     def of(self, language: str) -> Cutter:
-        """The cutter of texts in a language."""
         known = (language if language in LANGUAGES else None) if self._detected else self._language
         if known not in self._cutters:
             self._cutters[known] = by_tokens(self._tokenizer, self._length, language=known)
@@ -341,7 +340,6 @@ def _section_lines(pieces: list[HeadedPassage]) -> Iterator[str]:
 
 
 def run(config: PassagesConfig, folder: Folder) -> None:
-    """Write the collection with passages."""
     source = Collection(config.collection)
     # Where a source brings its own passages, they are what is judged: all of them stay.
     copies = CopyFilter(source) if config.copies and not source.has("passages") else None

@@ -31,7 +31,6 @@ class PrepareConfig(Config):
 
 
 def run(config: PrepareConfig, folder: workspace.Folder) -> None:
-    """Write the token store of a collection."""
     collection = Collection(config.collection)
     if (collection.path / workspace.MANIFEST).is_file():
         workspace.verify(collection.path)

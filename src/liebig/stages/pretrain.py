@@ -209,7 +209,6 @@ def _evaluation(
 
 
 def run(config: PretrainConfig, folder: Folder) -> None:
-    """Pre-train, and save the model."""
     Pretraining.launch(config, folder)
 
 

@@ -137,7 +137,6 @@ class QueryShards:
         return kept
 
     def file(self, number: int) -> Path:
-        """Where a shard lies."""
         return self.folder / f"{number:05d}.jsonl"
 
     def journal(self, number: int) -> Path:

@@ -114,7 +114,6 @@ class QueriesTrainConfig(Config):
 
     @property
     def seed(self) -> int:
-        """Every random number follows from it."""
         return self.loop.seed
 
 
@@ -171,7 +170,6 @@ class GeneratorTraining(TrainingStage[QueriesTrainConfig, GeneratorObjective]):
 
 
 def run(config: QueriesTrainConfig, folder: Folder) -> None:
-    """Train a generator, and save it."""
     GeneratorTraining.launch(config, folder)
 
 

@@ -83,7 +83,6 @@ class RerankTraining(TrainingStage["RerankTraining.Config", Reranker]):
 
         @property
         def seed(self) -> int:
-            """Every random number follows from it."""
             return self.loop.seed
 
         @field_validator("measures")
@@ -172,7 +171,6 @@ class RerankTraining(TrainingStage["RerankTraining.Config", Reranker]):
 
 
 def run(config: RerankTraining.Config, folder: Folder) -> None:
-    """Train a cross-encoder, and save it."""
     RerankTraining.launch(config, folder)
 
 

@@ -82,7 +82,6 @@ CUT, LONG, TITLE, SENTENCE, SPAN, HEADING = range(6)  # streams of a document's 
 
 
 def run(config: TextsConfig, folder: Folder) -> None:
-    """Write the collection of texts."""
     parts = folder.path / PARTS
     parts.mkdir(exist_ok=True)
     pieces = cut(config.collection, PIECE)
@@ -111,7 +110,6 @@ class TextsTask:
     config: TextsConfig
 
     def make(self) -> TextsTask:
-        """Write the file."""
         texts = (
             text
             for place, document in enumerate(self.piece.documents())
@@ -149,7 +147,6 @@ def _questions(config: TextsConfig) -> Iterator[str]:
 
 
 def texts_of(document: Document, key: np.uint64, how: TextsConfig) -> Iterator[str]:
-    """Every text made from a document."""
     if how.headings:
         yield from _named(document, key)
     for number, section in enumerate(document.sections):

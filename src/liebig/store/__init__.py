@@ -87,7 +87,6 @@ class TokenStore:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer that made the tokens."""
         return Tokenizer.from_folder(self.path / TOKENIZER)
 
     def sentence_ranges(self, documents: NDArray[np.int64]) -> tuple[Offsets, Offsets]:
@@ -139,13 +138,11 @@ class TokenShard:
 
     @classmethod
     def load(cls, path: Path) -> TokenShard:
-        """Read a shard back."""
         with np.load(path, allow_pickle=False) as arrays:
             return cls(**arrays)
 
 
 def id_type(vocab_size: int) -> np.dtype[Any]:
-    """The smallest type that holds every id."""
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 

@@ -53,7 +53,6 @@ class Layout:
         return min(own or limit, limit)
 
     def save(self, folder: Path) -> None:
-        """Write `layout.json`."""
         text = json.dumps(asdict(self), indent=2) + "\n"
         (folder / FILE).write_text(text, encoding="utf-8")
 

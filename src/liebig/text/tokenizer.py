@@ -388,7 +388,6 @@ class Tokenizer:
         return packed(self._rows(texts))
 
     def _rows(self, texts: Sequence[str]) -> list[bytes]:
-        """The ids of each text as int32."""
         if self._memo is not None:
             return self._memo.encode(texts)
         encodings = self.core.encode_batch_fast(list(texts), add_special_tokens=False)
@@ -563,7 +562,6 @@ class Tokenizer:
 
 
 def _revive(described: str, config: Mapping[str, Any], roles: Mapping[str, int]) -> Tokenizer:
-    """A copy in another process."""
     return Tokenizer(TokenizerParts(Core.from_str(described), config, roles))
 
 

@@ -90,7 +90,6 @@ class Batch:
 
     @property
     def tokens(self) -> int:
-        """Tokens on all sides."""
         return sum(side.packed.total for side in self.sides.values())
 
     @property

@@ -103,20 +103,16 @@ class Checkpoints:
         self._writing: Future[None] | None = None
 
     def path(self, step: int) -> Path:
-        """The folder of a step's checkpoint."""
         return self.folder / f"{PREFIX}{step:08d}"
 
     def steps(self) -> list[int]:
-        """Steps that have a checkpoint, in order."""
         names = (p.name.removeprefix(PREFIX) for p in self.folder.glob(f"{PREFIX}*") if p.is_dir())
         return sorted(int(name) for name in names if name.isdecimal())
 
     def read(self, step: int) -> Snapshot:
-        """The checkpoint of a step."""
         return read(self.path(step))
 
     def save(self, snapshot: Snapshot) -> None:
-        """Write the snapshot in the background."""
         self.wait()
         self._writing = self._pool.submit(self._save, snapshot)
 
@@ -161,7 +157,6 @@ class Checkpoints:
         return None
 
     def best(self) -> int | None:
-        """The step of the best checkpoint."""
         try:
             return read_json(self.folder / BEST, Best).step
         except CorruptError:
@@ -257,7 +252,6 @@ def take_optimiser(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def put_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Take up stored moments."""
     state: dict[int, dict[str, Any]] = {}
     for key, value in tensors.items():
         number, name = key.split(".", 1)

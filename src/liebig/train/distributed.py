@@ -60,7 +60,6 @@ class World:
         return n * self.rank // self.size, n * (self.rank + 1) // self.size
 
     def slice(self, batch: Batch) -> Batch:
-        """This process's share of a global batch."""
         return batch if self.size == 1 else batch.slice(*self.share(batch.n))
 
     def gather(self, rows: Tensor) -> BatchRows:
@@ -74,7 +73,6 @@ class World:
         return BatchRows(_Gather.apply(rows, self.rank, sizes), sum(sizes[: self.rank]))
 
     def total(self, x: Tensor) -> Tensor:
-        """The sum over processes, without gradient."""
         if self.size > 1:
             x = x.clone()
             dist.all_reduce(x)
@@ -101,7 +99,6 @@ class World:
         return self.largest(int(flag)) > 0
 
     def largest(self, value: int) -> int:
-        """The maximum over processes."""
         if self.size == 1:
             return value
         x = torch.tensor([value], dtype=torch.long)
@@ -109,7 +106,6 @@ class World:
         return int(x.item())
 
     def smallest(self, value: int) -> int:
-        """The minimum over processes."""
         return -self.largest(-value)
 
     def told(self, values: Mapping[str, float]) -> dict[str, float]:
@@ -123,7 +119,6 @@ class World:
         return {name: told[name] for name in values}
 
     def barrier(self) -> None:
-        """Wait for all."""
         self.largest(0)
 
 

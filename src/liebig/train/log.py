@@ -43,7 +43,6 @@ class RunLog:
         self._timing = (folder / TIMING).open("a", encoding="utf-8")
 
     def line(self, step: int, **values: Any) -> None:
-        """One line of the log."""
         _write(self._log, {"step": step, **values})
 
     def timing(self, step: int, **values: Any) -> None:
@@ -56,7 +55,6 @@ class RunLog:
         os.fsync(self._log.fileno())
 
     def close(self) -> None:
-        """Close both files."""
         self._log.close()
         self._timing.close()
 
@@ -69,7 +67,6 @@ class Means:
         self._counts: dict[str, int] = {}
 
     def add(self, values: Mapping[str, Tensor]) -> None:
-        """One step's values."""
         for name, value in values.items():
             value = value.detach().double()
             self._sums[name] = self._sums[name] + value if name in self._sums else value
@@ -86,7 +83,6 @@ class Means:
         return {name: (total, self._counts[name]) for name, total in self._floats().items()}
 
     def load(self, state: Mapping[str, Sequence[Any]], device: torch.device) -> None:
-        """Resume from stored sums."""
         self._counts = {name: count for name, (_, count) in state.items()}
         self._sums = {
             name: torch.tensor(total, dtype=torch.float64, device=device)
@@ -183,7 +179,6 @@ class Recorder:
             self._log.line(step, event=said)
 
     def count(self, update: Update) -> None:
-        """Take in one step."""
         if self._log is None:
             return
         result = update.result
@@ -220,7 +215,6 @@ class Recorder:
             )
 
     def sync(self) -> None:
-        """Make sure the log is on disk."""
         if self._log is not None:
             self._log.sync()
 
@@ -232,7 +226,6 @@ class Recorder:
             self._log = None
 
     def facts(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
         return {
             "means": self._means.state(),
             "collapsed": self._collapse.collapsed,
@@ -241,7 +234,6 @@ class Recorder:
         }
 
     def load(self, facts: Mapping[str, Any]) -> None:
-        """Resume from stored values."""
         self._means.load(facts["means"], self._world.device)
         self._collapse.collapsed, self._collapse.began = facts["collapsed"], facts["began"]
         self._warned = facts["warned"]

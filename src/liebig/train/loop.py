@@ -466,7 +466,6 @@ class _Training:
             self.recorder.remark(said)
 
     def _is_due(self) -> bool:
-        """Whether an evaluation follows this step."""
         every = self.loop.eval_every
         return self.step == self.total or bool(every and self.step % every == 0)
 

@@ -43,7 +43,6 @@ class Clock:
         self._began = now()
 
     def end(self) -> None:
-        """The step is over."""
         took = self._world.told({"took": now() - self._began})["took"]
         if self._step is None:
             self._step = took
@@ -83,7 +82,6 @@ class Clock:
         )
 
     def facts(self) -> dict[str, float | None]:
-        """What a checkpoint keeps."""
         spent = {"elapsed": now() - self._start, "trained": self._trained}
         return {**spent, "step": self._step, "last": self._last}
 
@@ -144,10 +142,8 @@ class EarlyStopping:
         return f"the last {self.worse} evaluations were no better than that of step {self.best.step}"
 
     def facts(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
         return {"best": None if self.best is None else asdict(self.best), "worse": self.worse}
 
     def load(self, facts: Mapping[str, Any]) -> None:
-        """Resume from stored values."""
         self.best = None if facts["best"] is None else Best(**facts["best"])
         self.worse = facts["worse"]

@@ -69,7 +69,6 @@ class ShardFile(FileModel):
 
     @classmethod
     def read(cls, shard: Path) -> ShardFile:
-        """The file of a shard's folder."""
         return read_json(shard / "shard.json", cls, fix="encode again")
 
 

@@ -162,7 +162,6 @@ def twins(examples: Examples) -> Longs:
 
 
 def path_of(folder: Path, epoch: int) -> Path:
-    """Where the order of an epoch lies."""
     return folder / f"epoch-{epoch:03d}.npy"
 
 

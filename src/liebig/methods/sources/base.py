@@ -85,7 +85,6 @@ class Noisy:
         return TokenRow(tokens, row.owner, row.keys)
 
     def documents(self, examples: NDArray[np.int64], epoch: int, seed: int) -> NDArray[np.int64]:
-        """The documents of the inner source's examples."""
         return documents_of(self.source, examples, epoch, seed)
 
 

@@ -50,7 +50,6 @@ class DocumentTable:
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def find(self, examples: Ints) -> ExamplePlaces:
-        """Where these examples lie."""
         return ExamplePlaces(*_find(self._levels, self._ends, examples, self._minimum, self._window))
 
 

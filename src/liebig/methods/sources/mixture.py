@@ -240,7 +240,6 @@ def tokens_per_example(sources: Sequence[Weighted]) -> float:
 def batches(
     sources: Sequence[Weighted], size: int, seed: int, per: Literal["batch", "example"]
 ) -> StepBatches:
-    """Batches of `size` examples from all sources."""
     if len(sources) == 1:
         return Batches(sources[0].source, size, seed)
     return MixedBatches([w.source for w in sources], [w.share for w in sources], size, seed, per)
