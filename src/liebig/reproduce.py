@@ -265,10 +265,12 @@ class Reproduction:
         if search["kind"] != "retrieve":
             search = None
         if search is not None and suite.startswith("trec-dl"):  # other queries, the same vectors
-            asked = {**self._placed(run, search), "collection": str(collection), "split": None}
-            asked.pop("kind")
-            found = self._add(f"{label}-run", retrieve.STAGE, retrieve.RetrieveConfig.model_validate(asked))
-            answers = found / "dense.trec"
+            fields = {**self._placed(run, search), "collection": str(collection), "split": None}
+            fields.pop("kind")
+            run_folder = self._add(
+                f"{label}-run", retrieve.STAGE, retrieve.RetrieveConfig.model_validate(fields)
+            )
+            answers = run_folder / "dense.trec"
         else:
             answers = self.folder(run, (system if search is None else search["model"])[1:])
         chosen = {"suite": suite, "split": convention.split, "data": convention.kind}

@@ -86,9 +86,9 @@ def check(path: Path, expected: DataSet) -> Iterator[DataCheck]:
     for name, md5 in expected.md5.items():
         file = next((place / name for place in (path, path.parent) if (place / name).is_file()), None)
         if file is not None:
-            found = _md5(file)
+            actual = _md5(file)
             yield DataCheck(
-                name, f"md5 {found}" + ("" if found == md5 else f", expected {md5}"), found == md5
+                name, f"md5 {actual}" + ("" if actual == md5 else f", expected {md5}"), actual == md5
             )
         else:
             yield DataCheck(name, "not kept, so its md5 was not compared")

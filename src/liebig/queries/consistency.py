@@ -76,7 +76,7 @@ def by_bm25(index: Path, k: int) -> Keeps:
 
     def keeps(named: Sequence[Named]) -> list[bool]:
         ranks = finder.ranks([text for _, _, text in named], [passage for passage, _, _ in named], k)
-        return [bool(found) for found in ranks > 0]
+        return (ranks > 0).tolist()
 
     return keeps
 

@@ -478,10 +478,10 @@ def take(config: TakenConfig, folder: Folder) -> None:
         shutil.rmtree(folder.path / part, ignore_errors=True)
     with CollectionWriter(folder.path) as writer:
         for passage in Collection(config.source).passages():
-            found = [_rows_of(index, passage.id, pieces) for _, index, pieces in indexes]
-            if all(found):
+            numbered = [_rows_of(index, passage.id, pieces) for _, index, pieces in indexes]
+            if all(numbered):
                 writer.add(Item(passage, Where(str(config.source))))
-                for all_rows, own in zip(rows, found):
+                for all_rows, own in zip(rows, numbered):
                     all_rows += own
     for (path, index, pieces), named in zip(indexes, rows):
         shards = index.stored() or ()

@@ -54,7 +54,7 @@ class Writer:
 
     write: Callable[[Passages, Any, Path], Any]
     prepare: Callable[[Passages], Any] = lambda passages: None
-    finish: Callable[[Any], list[list[str]]] = lambda found: list(found)
+    finish: Callable[[Any], list[list[str]]] = list
     numbers: Callable[[Any], list[list[int]]] | None = (
         None  # what queries are numbered by, if not by their places
     )
