@@ -18,7 +18,7 @@ from liebig.collection import Collection
 from liebig.methods import methods, retrieval
 from liebig.methods.abs.schedule import schedule, written
 from liebig.methods.contrastive import Contrastive, InfoNCE
-from liebig.methods.dev_evaluation import read_candidates, too_small
+from liebig.methods.dev_evaluation import DevConfig, too_small
 from liebig.methods.distill import MarginMSE, SoftLabels
 from liebig.methods.finetuning import BATCHINGS, OBJECTIVES, FinetuneConfig, batchings, objectives
 from liebig.methods.samplers import GroupChoice, RandomBatching
@@ -26,6 +26,7 @@ from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
 from liebig.stages.finetune import run, starting_encoder
 from liebig.text.layout import RoleLayout
+from liebig.train.distributed import ALONE
 from tests.worlds.finetuning import write_collection
 
 LOOP = {"epochs": 2, "batch": 6, "log_every": 1, "eval_every": 4, "workers": 0}
@@ -156,17 +157,14 @@ def test_patience_needs_a_dev_split(model, collection):
         config_of(model, collection, evaluation={}, loop={**LOOP, "patience": 2})
 
 
+def candidates_of(collection, shape, temperature=1.0):
+    config = DevConfig(split="train", over="candidates", candidates=3, measures=())
+    return config.read(Collection(collection), (shape, shape), collection, ALONE, "dot", temperature)
+
+
 def test_a_query_ranks_its_positives_among_as_many_candidates_as_asked_for(model, collection):
     shape = RoleLayout(Encoder.load(model).tokenizer, 16)
-    found = read_candidates(
-        Collection(collection),
-        "train",
-        (shape, shape),
-        groups=(),
-        candidates=3,
-        measures=(),
-        similarity="dot",
-    )
+    found = candidates_of(collection, shape)
     assert {len(group) for group in found.groups} == {4}
 
 
@@ -174,16 +172,7 @@ def test_the_loss_over_candidates_is_that_of_training_among_them(model, collecti
     """The ABS paper's Dev Set Loss: cross-entropy of the positive, at the temperature of training."""
     encoder = Encoder.load(model)
     shape = RoleLayout(encoder.tokenizer, 16)
-    found = read_candidates(
-        Collection(collection),
-        "train",
-        (shape, shape),
-        groups=(),
-        candidates=3,
-        measures=(),
-        similarity="dot",
-        temperature=0.5,
-    )
+    found = candidates_of(collection, shape, temperature=0.5)
 
     class Tied:
         def tower(self, side):
