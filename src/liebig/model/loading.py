@@ -226,12 +226,12 @@ def new_model(
     """An untrained model with a masked-LM head; dropout on attention probabilities is 0, as everywhere."""
     from transformers import AutoConfig, AutoModelForMaskedLM
 
-    bert = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": 0.0}
+    bert: dict[str, Any] = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": 0.0}
     factored = {**bert, "embedding_size": width}  # which could be narrower than the layers
     # RoBERTa's position ids begin after the padding index.
     roberta = {**bert, "max_position_embeddings": max_positions + pad + 1, "type_vocab_size": 1}
     ids = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))
-    own = {
+    settings: dict[str, dict[str, Any]] = {
         "bert": bert,
         "electra": factored,
         "albert": factored,
@@ -241,14 +241,15 @@ def new_model(
         "mpnet": roberta,
         "distilbert": {"dropout": dropout, "attention_dropout": 0.0},
         "modernbert": {"embedding_dropout": dropout, "mlp_dropout": dropout, "attention_dropout": 0.0, **ids},
-    }.get(family)
+    }
+    own = settings.get(family)
     if own is None:
         raise ModelError(f"a new model cannot be of family {family!r}", fix="use family = 'bert'")
     if family == "mpnet" and pad != 1:
         raise ModelError("MPNet's padding token always has id 1", fix="use family = 'bert'")
     if width % heads:
         raise ModelError(f"the width {width} is not a multiple of the {heads} heads")
-    sizes = {
+    sizes: dict[str, Any] = {
         "dim" if family == "distilbert" else "hidden_size": width,
         "n_layers" if family == "distilbert" else "num_hidden_layers": layers,
         "n_heads" if family == "distilbert" else "num_attention_heads": heads,
