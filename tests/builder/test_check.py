@@ -138,7 +138,7 @@ def test_with_another_encoder_the_prior_counts_for_less():
 def test_the_result_is_one_sentence():
     checks = check.judged([judge_of({"bm25": 0.4, "start": 0.4, "start+": 0.5})])
     assert checks["headline"].startswith("Words and meaning together answer best here, with ")
-    assert " % probability; " in checks["headline"]
+    assert " % probability (if not, that costs about " in checks["headline"]
     assert "words alone (BM25) would lose about " in checks["headline"]
     assert check.sentences(checks)[0] == checks["headline"]
 

@@ -6,7 +6,7 @@ import pytest
 from liebig.base.statistics import prediction_powered
 from liebig.builder import decide
 from liebig.builder.decide import Belief, Evidence, believe, change, constants
-from liebig.builder.judge import BASELINE, START, SystemJudge
+from liebig.builder.judge import BASELINE, START, Decision, SystemChoice, SystemJudge
 from liebig.builder.questions import MODEL, OWN
 
 KNOWN = constants()
@@ -111,7 +111,27 @@ def test_a_candidate_with_a_difference_of_its_own_keeps_what_is_known_of_its_par
 def test_constants_survive_being_written():
     assert decide.read_constants(
         {
-            "names": KNOWN.names, "kinds": {}, "changes": {}, "signs": {}, "doubt": 2,
+            "names": KNOWN.names, "kinds": {}, "changes": {}, "signs": {},
             **{name: getattr(KNOWN, name).tolist() for name in ("mean", "prior", "misjudged", "shape", "scatter")},
         }
     ).names == KNOWN.names  # fmt: skip
+
+
+def test_in_languages_that_the_encoder_was_not_made_for_words_have_the_say():
+    choices = (
+        BASELINE,
+        SystemChoice(system="bm25"),
+        SystemChoice(system="dense"),
+        SystemChoice(weight=0.45, norm="spread", sentences=True),
+        SystemChoice(weight=0.75, norm="spread"),
+        SystemChoice("trained", "dense"),
+    )
+    belief = Belief(np.array([0.0, -0.1, 0.3, 0.2, 0.1, -0.2]), np.eye(6))
+    for abroad, eligible, chosen in (
+        (0.04, [0, 1, 2, 3, 4, 5], 2),
+        (0.3, [0, 1, 3, 4, 5], 3),
+        (1.0, [1, 4, 5], 4),
+    ):
+        decision = Decision(choices, belief, decide.least_weight(abroad))
+        assert decision.eligible == eligible
+        assert decision.choice == choices[chosen]

@@ -19,6 +19,7 @@ from liebig.builder.signs import signs_of, signs_of_texts
 from liebig.builder.update import update
 from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
+from liebig.model.folder import text_reader
 from liebig.ragged import Ragged
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import read
@@ -105,6 +106,18 @@ class Bytes:
 @pytest.mark.parametrize(("text", "readable"), [("Barley grows.", True), ("Рост ячменя", False)])
 def test_a_vocabulary_of_bytes_reads_no_text_that_it_takes_apart_into_bytes(text, readable):
     assert signs_of_texts([Passage("p", text)], Bytes()).readable == readable
+
+
+def test_passages_in_languages_that_the_encoder_was_not_made_for_are_counted():
+    texts = (
+        "The farmers of the valley sold their barley to the brewers of the town before the winter came.",
+        "A function that returns the first element of a list, or a default where the list is empty.",
+        "Les agriculteurs de la vallée vendaient leur orge aux brasseurs de la ville avant l'arrivée de l'hiver.",
+        "Die Bauern verkauften ihre Gerste vor dem Wintereinbruch an die Brauereien der benachbarten Stadt.",
+    )
+    seen = signs_of_texts([Passage("p", text) for text in texts], text_reader(encoders.folder()).tokenizer)
+    assert seen.abroad == 0.5
+    assert seen.of_rule["abroad"] == 0.5
 
 
 def test_an_encoder_that_is_named_and_cannot_read_the_texts_is_not_used(made, tmp_path):

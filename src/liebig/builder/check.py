@@ -269,15 +269,17 @@ def judged(
 
 def expected(decision: Decision, system: SystemChoice) -> dict[str, float]:
     """A system's expected gain over the plain hybrid, its error, the probability that it is better than the plain
-    hybrid, and that it is better than what is served."""
+    hybrid, what it costs on average if it is not, and the probability that it is better than what is served."""
     if system not in decision.choices:  # it is compared and never chosen
         return {}
     place, best = (decision.choices.index(one) for one in (system, decision.choice))
     mean, error = decision.belief.difference(place, 0)
+    better = decision.belief.probability(place, 0)
     return {
         "expected": mean,
         "error": error if place else 0.0,
-        "better": decision.belief.probability(place, 0) if place else 0.5,
+        "better": better if place else 0.5,
+        "loss": decision.belief.loss(place, 0) / max(1 - better, 1e-9) if place else 0.0,
         "best": decision.belief.probability(place, best) if place != best else 1.0,
     }
 
@@ -305,9 +307,16 @@ def headline(decision: Decision) -> str:
         if one in decision.choices and one != choice
     }
     losses = {name: belief.difference(best, place)[0] for name, place in there.items()}
-    least = min(belief.probability(best, place) for place in there.values())
-    lost = ", ".join(f"{name} would lose about {100 * loss:.1f} points" for name, loss in losses.items())
-    return f"{served} best here, with {percent(least)} probability; {lost}."
+    least, rival = min((belief.probability(best, place), place) for place in there.values())
+    cost = belief.loss(best, rival) / max(1 - least, 1e-9)
+    lost = ", ".join(
+        f"{name} would {'lose' if loss >= 0 else 'gain'} about {abs(100 * loss):.1f} points"
+        for name, loss in losses.items()
+    )
+    return (
+        f"{served} best here, with {percent(least)} probability (if not, that costs about {100 * cost:.1f} points); "
+        f"{lost}."
+    )
 
 
 def percent(probability: float) -> str:

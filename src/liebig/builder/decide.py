@@ -11,11 +11,12 @@ normal, so that everything is closed-form algebra on vectors with one entry per 
     d_people = g + sampling error     questions of people have no bias: the same rule, with a far higher validity
 
 The kinds are averaged with weights 1 / (v_k^2 + sampling variance); conditioning g on that mean and on people's
-questions gives its posterior. Its covariance is multiplied by `doubt`, because the constants are estimates themselves.
-The candidate with the highest posterior mean is served, less what it would cost on average where the plain hybrid or
-BM25 alone are better (`Belief.best`). Neither tests nor thresholds decide: few questions have a large sampling error,
-and the prior counts for more. Another encoder (trained, taught) and a reranker change a candidate's
-gain by a difference with a prior and a validity of its own.
+questions gives its posterior. The candidate with the highest posterior mean is served. Neither tests nor thresholds
+decide: few questions have a large sampling error, and the prior counts for more. Another encoder (trained, taught) and
+a reranker change a candidate's gain by a difference with a prior and a validity of its own.
+
+One thing is not left to measurements: in a language that the bundled encoder was not made for, words have the say
+(`least_weight`). Its vectors find little there, and two languages are too few to learn by how much from.
 
 The constants are in `decide.json`; `experiments/check/fit.py` writes them from measurements on corpora with people's
 questions. What the rule cannot see: corpora unlike all of those, and encoders unlike the bundled one.
@@ -39,6 +40,10 @@ from liebig.builder.questions import MODEL, OWN
 Values = NDArray[np.float64]
 USUAL = 10  # questions that the usual scatter counts as much as
 FARTHEST = 2.5  # deviations of a sign
+SOME_ABROAD, ALL_ABROAD = (
+    0.06,
+    0.8,
+)  # share of passages in other languages than the encoder's: a part, and all
 USUAL_CHANGE = 0.15  # standard deviation of a change's gain from question to question
 DOUBT = 2.0  # how much wider priors are with another encoder than the bundled one
 FEWEST_TWINS = 10  # questions judged by people and a model from which the model can be corrected
@@ -135,7 +140,6 @@ class Constants:
     signs: Mapping[str, SignEffect]  # B
     kinds: Mapping[str, KindValidity]
     changes: Mapping[str, ChangeValidity]
-    doubt: float
 
     def only(self, names: Sequence[str]) -> Constants:
         """Those of some candidates."""
@@ -176,9 +180,16 @@ def read_constants(tree: Mapping[str, Any]) -> Constants:
     }
     kinds = {name: KindValidity(np.array(one["bias"]), one["spread"]) for name, one in tree["kinds"].items()}
     changes = {name: ChangeValidity(**one) for name, one in tree["changes"].items()}
-    return Constants(
-        tuple(tree["names"]), signs=signs, kinds=kinds, changes=changes, doubt=float(tree["doubt"]), **arrays
-    )
+    return Constants(tuple(tree["names"]), signs=signs, kinds=kinds, changes=changes, **arrays)
+
+
+def least_weight(abroad: float) -> float:
+    """The least weight of BM25 in a hybrid, by the share of passages in languages that the encoder was not made for.
+
+    Where all are, BM25 alone beats the plain hybrid in French and German; with .75 the hybrids beat both. Where a part
+    is, weights about a half are best for both languages together.
+    """
+    return 0.75 if abroad > ALL_ABROAD else 0.45 if abroad > SOME_ABROAD else 0.0
 
 
 @dataclass(frozen=True)
@@ -203,14 +214,6 @@ class Belief:
         row = self.covariance[parent]
         covariance = np.block([[self.covariance, row[:, None]], [row[None], row[[parent]][None] + variance]])
         return Belief(np.append(self.mean, self.mean[parent] + mean), covariance)
-
-    def best(self, safe: Sequence[int]) -> int:
-        """The candidate with the highest mean, less its expected loss against those that anybody would have served."""
-        risks = [
-            max((self.loss(number, one) for one in safe if one != number), default=0.0)
-            for number in range(len(self.mean))
-        ]
-        return int(np.argmax(self.mean - np.array(risks)))
 
     def difference(self, a: int, b: int) -> tuple[float, float]:
         """Mean and standard deviation of the gain of a over b."""
@@ -252,7 +255,7 @@ def believe(
         if one.kind in (OWN, MODEL):
             validity = 0.0 if one.kind == OWN else MODEL_SPREAD**2 * known.shape
             belief = belief.updated(one.mean, one.error(known.scatter) + validity)
-    return Belief(belief.mean, known.doubt * belief.covariance)
+    return belief
 
 
 def change(evidence: Sequence[Evidence], validity: ChangeValidity) -> tuple[float, float]:

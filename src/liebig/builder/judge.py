@@ -340,12 +340,19 @@ class Decision:
 
     choices: tuple[SystemChoice, ...]
     belief: Belief
+    least: float = 0.0  # weight of BM25 beside the bundled encoder
 
     @property
     def choice(self) -> SystemChoice:
-        """The candidate with the highest expected gain, with caution; of equal ones the first."""
-        safe = [number for number, one in enumerate(self.choices) if one == BASELINE or one.system == "bm25"]
-        return self.choices[self.belief.best(safe)]
+        """The candidate with the highest expected gain, of those that give BM25 enough; of equal ones the first."""
+        return self.choices[max(self.eligible, key=lambda number: self.belief.mean[number])]
+
+    @property
+    def eligible(self) -> list[int]:
+        """The candidates that may be chosen."""
+        bm25 = {"bm25": 1.0, "dense": 0.0}
+        weights = [bm25.get(one.system, one.weight) if one.encoder == START else 1.0 for one in self.choices]
+        return [number for number, weight in enumerate(weights) if weight >= self.least]
 
 
 def decided(
@@ -362,6 +369,7 @@ def decided(
     ]
     known = decide.constants().only([choice.key for choice in grid])
     known = known if bundled else known.doubted
+    least = decide.least_weight((signs or {}).get("abroad", 0.0)) if bundled else 0.0
     evidence = [one for judge in judges for one in judge.evidence(grid)]
     choices = [BASELINE, *grid]
     belief = decide.believe(evidence, known, signs).with_baseline()
@@ -384,13 +392,14 @@ def decided(
                 belief = belief.extended(choices.index(replace(choice, encoder=START)), *gain)
             choices += some
     if judges[-1].reranking is not None:
-        hybrids = [number for number, choice in enumerate(choices) if choice.system == "hybrid"]
+        eligible = Decision(tuple(choices), belief, least).eligible
+        hybrids = [number for number in eligible if choices[number].system == "hybrid"]
         parent = max(hybrids, key=lambda number: belief.mean[number])
         reranked = replace(choices[parent], system="reranked")
         measured = judges[-1].evidence([reranked], choices[parent])
         belief = belief.extended(parent, *decide.change(measured, known.changes["reranked"]))
         choices.append(reranked)
-    return Decision(tuple(choices), belief)
+    return Decision(tuple(choices), belief, least)
 
 
 def unit_of(questions: Sequence[Question], lists: Sequence[Hits]) -> float:
