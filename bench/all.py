@@ -164,8 +164,8 @@ BENCHMARKS = (
         ("sentence_transformers", "bm25s"),
         "a script with all-MiniLM-L6-v2 (MODEL) in fp32 at its best batch size and numpy; 400 articles of 600 words; "
         "CPU time from files to the first answer, ours with sentences and the check",
-        "encoding, two thirds of our time: all passages, and 3,000 without titles for the check; importing torch is a fifth "
-        "on either side",
+        "encoding, two thirds of our time: all passages, and 3,000 without titles for the check; importing torch is "
+        "a fifth on either side",
     ),
     Benchmark(
         "latency",
