@@ -1,16 +1,18 @@
 """What the server finds is what the retriever finds; documents, marks and explanations for the page."""
 
 import json
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
 import pytest
 
 from liebig.base import pipeline
+from liebig.bm25.analysis import MixedAnalyzer
 from liebig.search.embed import Embedder
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import RetrieverDescription, write
-from liebig.serve.engine import SearchQuery, ServingEngine, frozen
+from liebig.serve.engine import SearchQuery, ServingEngine, frozen, words_of
 from liebig.serve.middleware import Limits
 from liebig.stages import STAGES
 
@@ -121,6 +123,14 @@ def test_words_of_a_question_are_counted(client):
         ("comets", 2),
         ("zymurgy", 0),
     ]
+
+
+def test_stop_words_of_several_languages_and_conditions_are_not_words_that_no_passage_has():
+    analyzer = MixedAnalyzer("auto", True, languages=("english", "french"))
+    index = SimpleNamespace(settings=SimpleNamespace(analyzer=analyzer), frequency=lambda *terms: 0)
+    retriever = SimpleNamespace(current=SimpleNamespace(terms=index))
+    words = words_of(retriever, '"law of the minimum" type:md -beer')
+    assert [word.text for word in words if word.term] == ["law", "minimum"]
 
 
 @pytest.mark.parametrize("system", ["dense", "bm25"])

@@ -26,6 +26,7 @@ from liebig.search.answer import SearchAnswer, SearchOptions, Sort
 from liebig.search.embed import Embedder, Embedding, TextRequest
 from liebig.search.explain import Contribution
 from liebig.search.generation import Generation
+from liebig.search.query_language import parse
 from liebig.search.retriever import Retriever
 from liebig.serve.batching import Batcher, BatchLimits
 from liebig.serve.middleware import Busy, Limits, Metrics, Refusal
@@ -62,11 +63,12 @@ def embedder_of(retriever: Retriever) -> Embedder | None:
 
 
 def words_of(retriever: Retriever, question: str) -> list[Word]:
-    """The distinct words of a question, as BM25 sees them."""
-    index = retriever.current.terms
+    """The distinct words of a question that rank passages, as BM25 sees them."""
+    index, text = retriever.current.terms, parse(question).text
     analyzer, distinct = _analyzer(index), []
-    for word in dict.fromkeys(words(question)):
-        terms = analyzer.variants(word)
+    ranking = set(analyzer.query_words(text))
+    for word in dict.fromkeys(words(text)):
+        terms = analyzer.variants(word) if word in ranking else ()
         known = None if index is None or not terms else index.frequency(*terms)
         distinct.append(Word(word, terms[0] if terms else "", known))
     return distinct

@@ -25,4 +25,7 @@ export const count = (number, one, many) => `${number.toLocaleString("en")} ${nu
 export const SHOWN = Object.fromEntries(
   ["path", "folder", "type", "size", "modified", "author", "page", "slide", "line", "also_in", "language"].map((name) => [name, true]));
 
+// When a document is from: its own date, or when its file was changed.
+export const dateOf = ({ date, modified }) => (/^\d{4}-\d\d/.test(date) ? date : modified);
+
 export const placeOf = ({ page, slide, line }) => (page ? `page ${page}` : slide ? `slide ${slide}` : line ? `line ${line}` : "");

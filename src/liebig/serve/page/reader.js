@@ -1,16 +1,16 @@
 // A whole document in a dialog, with the passage that was found marked and in view.
 
 import { read } from "./api.js";
-import { find, make, placeOf, SHOWN } from "./dom.js";
+import { dateOf, find, make, placeOf, SHOWN } from "./dom.js";
 
 // `address` is the document's own; null where the browser has gone to it already.
 export async function open(passage, address, query) {
   const shown = await read(passage, query);
   const dialog = find("reader");
   find("reader-title").textContent = shown.title || shown.id;
-  const { path, modified, author } = shown.metadata;
+  const { path, author } = shown.metadata;
   const others = Object.entries(shown.metadata).filter(([name]) => !(name in SHOWN)).map(([name, value]) => `${name}: ${value}`);
-  const facts = [path || shown.id, placeOf(shown.metadata), modified?.slice(0, 10), author, ...others];
+  const facts = [path || shown.id, placeOf(shown.metadata), dateOf(shown.metadata)?.slice(0, 10), author, ...others];
   find("reader-about").textContent = facts.filter((fact) => fact && fact.length < 200).join(" · ");
   find("reader-original").hidden = !shown.original;
   if (shown.original) find("reader-original").firstElementChild.href = shown.original;

@@ -1,6 +1,6 @@
 // The results: one list of documents, or two systems beside each other with ranks in each other; why a list is empty.
 
-import { breakable, count, find, make, marked, placeOf, SHOWN } from "./dom.js";
+import { breakable, count, dateOf, find, make, marked, placeOf, SHOWN } from "./dom.js";
 import { because } from "./why.js";
 
 export const NAMES = { bm25: "BM25", dense: "Dense", hybrid: "Hybrid", reranked: "Reranked" };
@@ -109,14 +109,15 @@ function hit(answer, result, system, other, actions, again, number) {
 
 // Where a passage is: its file, which opens at the place where there is one, page or line, date, author and copies.
 function source(result, again) {
-  const { path, modified, author, also_in: copies } = result.metadata;
+  const { path, author, also_in: copies } = result.metadata;
+  const when = dateOf(result.metadata);
   const place = placeOf(result.metadata);
   const name = again ? place || (result.original ? "open the file here" : "") : [path || result.doc, place].filter(Boolean).join(", ");
   const file = !name ? null : result.original
     ? make("a", { class: "id", href: result.original, target: "_blank", rel: "noopener", title: "Open the original file" }, breakable(name))
     : make("span", { class: "id" }, breakable(name));
   if (again) return file;
-  const date = modified ? make("time", { datetime: modified }, modified.slice(0, 10)) : null;
+  const date = when ? make("time", { datetime: when }, when.slice(0, 10)) : null;
   return [file, date, author ? make("span", {}, author) : null, copies ? make("span", { class: "id" }, `also in ${copies}`) : null];
 }
 
