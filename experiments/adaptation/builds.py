@@ -37,7 +37,6 @@ from liebig.builder.judge import BASELINE, SystemChoice, SystemJudge
 from liebig.builder.questions import OWN, Question
 from liebig.builder.runner import Builder, encode_passages, encode_sentences
 from liebig.search.retriever import Retriever
-from liebig.search.retriever_folder import WORK
 from liebig.search.systems import open_system
 
 DEV = {"scifact": "train", "medquad": "dev", "squad": "dev"}
@@ -108,10 +107,6 @@ def others_of(
         sentences = sentences or encode_sentences(builder, f"all-{name}-sentences", collection, model)
         judge.ask(name, encoded.system(passages, model))
         judge.ask_sentences(name, [encoded.sentences(sentences, model)])
-        learnt = folder / WORK / "learnt" / "model"
-        if name == judging.START and learnt.is_dir():
-            judge.ask(OWN, encoded.system(passages, learnt))
-            judge.ask_sentences(OWN, [encoded.sentences(sentences, learnt)])
     if judging.TEACHER in encoders and (student := encoders.get("student-100")) is not None:
         work = out / "work"
         judge.ask(judging.ASYMMETRIC, open_system(work / f"all-{judging.TEACHER}", model=student))
@@ -127,6 +122,7 @@ def compared_by(work: Path, given: argparse.Namespace) -> dict[str, Path]:
         "trained": "mean",
         "student-50": "student-50",
         "student-100": "student-100",
+        OWN: "learnt",
     }
     found |= {name: work / stage / "model" for name, stage in made.items() if (work / stage).is_dir()}
     return found | ({judging.TEACHER: Path(given.teacher)} if given.teacher else {})

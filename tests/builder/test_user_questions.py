@@ -2,25 +2,23 @@
 
 import gzip
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 from liebig import encoders
-from liebig.base import workspace
 from liebig.base.errors import DataError
 from liebig.base.records import Passage
 from liebig.builder import check, judge as judging, question_training, user_questions
 from liebig.builder.questions import Question, folds, read as read_questions
+from liebig.builder.runner import Builder, encode_passages
 from liebig.cli import main
 from liebig.collection import Collection
 from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
-from liebig.model.encoder import Encoder
 from liebig.search.retriever_folder import read
 from liebig.search.systems import System
+from liebig.vectors import Vectors
 from tests.worlds.books import TOPICS, write_documents
 
 
@@ -195,78 +193,87 @@ def test_a_file_without_any_passage_of_the_corpus_is_refused_by_the_command(
     assert "none of the judged passages is in the corpus; the first is 'nowhere'" in capsys.readouterr().err
 
 
-def test_enough_judged_questions_train_and_are_judged_by_encoders_that_did_not_see_them(
-    made, tmp_path, monkeypatch
+def test_enough_judged_questions_train_and_are_judged_by_maps_that_did_not_see_them(
+    made, small_model, tmp_path, monkeypatch
 ):
-    for name, value in (("EPOCHS", 1), ("PARTS", 2), ("TRAINABLE", 20)):  # as little as there can be
+    for name, value in (("STEPS", 2), ("PARTS", 2)):  # as little as there can be
         monkeypatch.setattr(question_training, name, value)
-    seen: list[set[str]] = []
-    learn = question_training.train
+    seen: list[int] = []
+    learn = question_training.learn
 
-    def watched(encoder, layout, questions, vectors, minutes):
-        seen.append({question.text for question in questions})
-        learn(encoder, layout, questions, vectors, minutes)
+    def watched(questions, passages, relevant, **how):
+        seen.append(len(questions))
+        assert how["minutes"] == pytest.approx(0.5 / 3), "what --help says, of all three together"
+        return learn(questions, passages, relevant, **how)
 
-    monkeypatch.setattr(question_training, "train", watched)
-    source = write_documents(tmp_path / "source")
+    monkeypatch.setattr(question_training, "learn", watched)
+    source, out = write_documents(tmp_path / "source"), tmp_path / "out"
     file = write_questions(tmp_path / "q.jsonl", source, 24)
-    lines = made(source, tmp_path / "out", questions=str(file), minutes=0.002)
-    questions = read_questions(tmp_path / "out" / "work" / "given")
-    every = {question.text for question in questions}
-    for part, trained in enumerate(seen[:-1]):
-        parts = folds(questions, question_training.PARTS)
-        assert every - trained == {q.text for q, fold in zip(questions, parts) if fold == part} != set()
-    assert seen[-1] == every
-    assert len(seen) == 3
-    checks = check.read(tmp_path / "out" / read(tmp_path / "out").checks)
+    lines = made(source, out, questions=str(file), minutes=0.5)
+    questions = read_questions(out / "work" / "given")
+    parts = folds(questions, question_training.PARTS)
+    assert seen == [sum(part != left_out for part in parts) for left_out in (0, 1)] + [24]
+    checks = check.read(out / read(out).checks)
     assert "BM25 + encoder trained on your questions" in {row["name"] for row in checks["rows"]}
     assert any(line.startswith("Training on your questions is ") for line in lines)
 
 
-def test_questions_come_nearer_to_what_answers_them_and_passages_stay(small_model, monkeypatch):
-    monkeypatch.setattr(question_training, "LR", 1e-3)
-    encoder = Encoder.load(small_model)
-    layout = encoder.layout_for("query")
-    texts = [f"{topic} was first seen in {topic}" for topic in TOPICS[:6]]
-    rows = encoder.encode(texts, unit=True)
-    vectors = SimpleNamespace(chunks=lambda rows_: [([f"p{i}" for i in range(6)], rows)], about={})
-    questions = [
-        Question(f"who saw {topic}", (f"p{(i + 1) % 6}",), "yours") for i, topic in enumerate(TOPICS[:6])
-    ]
-    asked = [question.text for question in questions]
-
-    def nearest():
-        return (encoder.encode(asked, unit=True) @ rows.T).argmax(1).tolist()
-
-    wanted = [(i + 1) % 6 for i in range(6)]
-    assert nearest() != wanted
-    monkeypatch.setattr(question_training, "EPOCHS", 60)
-    question_training.train(encoder, layout, questions, vectors, 10.0)
-    assert nearest() == wanted
-
-
-def test_questions_are_trained_with_the_lengths_of_vectors_that_a_search_compares(small_model, monkeypatch):
-    encoder, rows = Encoder.load(small_model), np.eye(2, 64, dtype=np.float32)
-    questions, first = [Question("q", ("p",), "yours")], []
-    monkeypatch.setattr(torch.Tensor, "backward", lambda self: first.append(self.item()))
-    monkeypatch.setattr(torch.optim.AdamW, "step", lambda self: None)
-    for lengths in ([1, 1], [7, 7], [1, 7]):
-        chunk = ["p", "o"], np.multiply(rows[:, : encoder.width], np.float32(lengths)[:, None])
-        vectors = SimpleNamespace(chunks=lambda size, chunk=chunk: [chunk], about={})
-        question_training.train(encoder, encoder.layout_for("query"), questions, vectors, 1e-9)
-    same, scaled, other = first[:: question_training.TIMED]
-    assert scaled == pytest.approx(same, rel=1e-5)
-    assert other != pytest.approx(same, rel=0.01)
-
-
-def test_minutes_bound_the_training_on_questions(small_model, monkeypatch):
-    encoder, steps = Encoder.load(small_model), []
-    vectors = SimpleNamespace(chunks=lambda rows_: [(["p", "o"], encoder.encode(["p", "o"]))], about={})
-    monkeypatch.setattr(torch.optim.AdamW, "step", lambda self: steps.append(1))
-    question_training.train(
-        encoder, encoder.layout_for("query"), [Question("q", ("p",), "yours")], vectors, 1e-9
+def test_mapped_vectors_are_those_of_the_encoder_with_the_map(made, small_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(question_training, "LR", 0.05)
+    monkeypatch.setattr(encoders, "folder", lambda: small_model)
+    source, out = write_documents(tmp_path / "source"), tmp_path / "out"
+    file = write_questions(tmp_path / "q.jsonl", source, 24)
+    made(source, out, questions=str(file), model=None, minutes=None)
+    work = out / "work"
+    names = {row["name"] for row in check.read(out / read(out).checks)["rows"]}
+    assert "BM25 + encoder trained on your questions" in names
+    assert not any("after training" in name for name in names)
+    start = Vectors.open(work / "vectors-start")
+    (tmp_path / "again").mkdir()
+    builder = Builder(tmp_path / "again", lambda line: None)
+    builder.by_sentences = True
+    encoded = encode_passages(builder, "vectors", out / read(out).collection, work / "learnt" / "model")
+    for place in ((), ("sentences",)):
+        again = list(Vectors.read(encoded.joinpath(*place)).chunks(10_000))
+        mapped = list(Vectors.read((work / "mapped").joinpath(*place)).chunks(10_000))
+        before = list(Vectors.read((work / "vectors-start").joinpath(*place)).chunks(10_000))
+        assert [ids for ids, _ in mapped] == [ids for ids, _ in again]
+        np.testing.assert_allclose(mapped[0][1], again[0][1], rtol=0, atol=5e-3)  # stored in fp16
+        assert np.abs(mapped[0][1] - before[0][1]).max() > 0.05, "the map does something"
+    assert (
+        start.about["model"] != Vectors.open(work / "mapped").about["model"] == str(work / "learnt" / "model")
     )
-    assert len(steps) == question_training.TIMED
+
+
+def test_a_map_brings_questions_to_what_answers_them(monkeypatch):
+    rng = np.random.default_rng(0)
+    questions, passages = (rng.normal(size=(6, 32)).astype(np.float32) for _ in range(2))
+    wanted = [(i + 1) % 6 for i in range(6)]
+    relevant = [[row] for row in wanted]
+
+    def nearest(matrix):
+        q, p = (x @ matrix / np.linalg.norm(x @ matrix, axis=1, keepdims=True) for x in (questions, passages))
+        return (q @ p.T).argmax(1).tolist()
+
+    assert nearest(np.eye(32)) != wanted
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (questions, passages)]
+    few = question_training.learn(*unit, relevant, unit=True, minutes=1e-9)
+    assert 0 < np.abs(few - np.eye(32)).max() <= question_training.LR, "one step, where there is no time"
+    monkeypatch.setattr(question_training, "LR", 1e-2)
+    assert nearest(question_training.learn(*unit, relevant, unit=True, minutes=10)) == wanted
+
+
+def test_a_map_is_learned_with_the_lengths_of_vectors_that_a_search_compares():
+    rng = np.random.default_rng(0)
+    questions, passages = rng.normal(size=(2, 4, 8)).astype(np.float32)
+    relevant = [[i] for i in range(4)]
+
+    def learned(factor, unit=False):
+        return question_training.learn(questions, passages * factor, relevant, unit=unit, minutes=10)
+
+    longer = np.array([1, 1, 1, 9], np.float32)[:, None]
+    assert np.abs(learned(1) - learned(longer)).max() > 1e-3
+    np.testing.assert_allclose(learned(1, unit=True), learned(longer, unit=True), rtol=0, atol=1e-4)
 
 
 def test_an_incomplete_last_line_is_noted_and_the_others_are_read(tmp_path):
@@ -289,23 +296,6 @@ def test_other_wrong_lines_are_refused(tmp_path, text):
     (tmp_path / "q.jsonl").write_text(text)
     with pytest.raises(DataError, match=r"line [12]: "):
         user_questions.read_file(tmp_path / "q.jsonl")
-
-
-def test_questions_train_the_bundled_encoder_without_training_on_the_documents(
-    made, small_model, tmp_path, monkeypatch
-):
-    for name, value in (("EPOCHS", 1), ("PARTS", 2), ("TRAINABLE", 20)):
-        monkeypatch.setattr(question_training, name, value)
-    monkeypatch.setattr(encoders, "folder", lambda: small_model)
-    source, out = write_documents(tmp_path / "source"), tmp_path / "out"
-    file = write_questions(tmp_path / "q.jsonl", source, 24)
-    made(source, out, questions=str(file), model=None, minutes=None)
-    names = {row["name"] for row in check.read(out / read(out).checks)["rows"]}
-    assert "BM25 + encoder trained on your questions" in names
-    assert not any("after training" in name for name in names)
-    recipe = workspace.read_manifest(out / "work" / "learnt").recipe
-    assert recipe["model"] == str(small_model)
-    assert recipe["minutes"] == 30 / 3, "what --help says, of all three trainings"
 
 
 def test_each_part_is_answered_by_its_own_encoder():

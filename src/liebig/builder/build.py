@@ -11,7 +11,7 @@
                      of all passages, and the unit of their scores
     work/vectors-teacher, work/lessons, work/taught and others: learning from a teacher (`lessons.py`); then query-1
                      is the student, where the teacher encodes the passages
-    work/given       a user's own questions; work/learnt*: what is trained on them; query-1 is that, if chosen
+    work/given       a user's own questions; work/learnt*: maps learned from them; work/mapped*: vectors
     work/pool-*      the pool, indexed for the checks; work/check-start says whether the start is a good retriever
 
 Stages that are up to date are skipped, so an interrupted build resumes, and a repeated one changes nothing. The corpus
@@ -533,7 +533,7 @@ def _candidates(builder: Builder, config: BuildConfig, corpus: IndexedCorpus, ex
         candidates, base = [start, trained], trained
     if exam.judged and config.limit > 0:
         builder.whole.begin("own")
-        own = train_on_questions(builder, config, exam, base)
+        own = train_on_questions(builder, config, exam, base, corpus.by_sentences)
         candidates += [] if own is None else [own]
     return candidates
 
@@ -597,6 +597,7 @@ def compare_systems(
             display_only=tuple(name for name, one in known.items() if one.display_only),
             sentences=sentences_of(exam.pool, pools, "given" if exam.judged else "pool"),
             parts={name: one.parts for name, one in known.items() if one.parts},
+            sentence_parts={name: one.sentence_parts for name, one in known.items() if one.sentence_parts},
             bundled=bundled,
             signs=corpus.signs.of_rule,
             spread=builder.work("spread", SPREAD, scale),

@@ -87,7 +87,10 @@ class CheckConfig(Config):
     sentences: dict[str, InputPath] = Field({}, description="Vectors of the pool's sentences by encoder.")
     parts: dict[str, tuple[InputPath, ...]] = Field(
         {},
-        description="Models of questions that were trained on all but one part of them, which each answers.",
+        description="Vectors by encoders that were trained on all but one part of the questions, which each answers.",
+    )
+    sentence_parts: dict[str, tuple[InputPath, ...]] = Field(
+        {}, description="Vectors of the pool's sentences by the same."
     )
     bundled: bool = Field(
         True, description="The encoder before training is the bundled one, with which the rule was fitted."
@@ -145,11 +148,12 @@ def _judge(
     )
     if judge.questions:
         judge.ask("bm25", open_system(bm25))
-        models = {name: config.parts.get(name, (config.query_models.get(name),)) for name in encoders}
         for name, path in encoders.items():
-            judge.ask_parts(name, [encoded.system(path, model) for model in models[name]])
+            model = config.query_models.get(name)
+            judge.ask_parts(name, [encoded.system(part, model) for part in config.parts.get(name, (path,))])
         for name, path in sentences.items():
-            judge.ask_sentences(name, [encoded.sentences(path, model) for model in models[name]])
+            model, parts = config.query_models.get(name), config.sentence_parts.get(name, (path,))
+            judge.ask_sentences(name, [encoded.sentences(part, model) for part in parts])
     return judge
 
 

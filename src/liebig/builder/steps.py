@@ -49,8 +49,8 @@ class Exam:
 class Candidate:
     """An encoder that the check compares, by the name that it has there.
 
-    `pool` has its vectors of the pool. One that a user's questions trained has `parts`, too: models of the questions
-    that were trained without a part of them.
+    `pool` has its vectors of the pool. One that a user's questions trained has `parts`, too: vectors of the pool by
+    encoders that were trained without a part of them, and the same of sentences.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Candidate:
     query: Path | None = None  # the model of questions, where it is another one
     vectors: Path | None = None  # of all passages, where they were made before the check
     parts: tuple[Path, ...] = ()
+    sentence_parts: tuple[Path, ...] = ()
     display_only: bool = False
     made: Path | None = (
         None  # its vectors of the pool of questions made from the corpus, where that is another

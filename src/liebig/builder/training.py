@@ -52,7 +52,7 @@ FEWEST_TOKENS, FEWEST_EXAMPLES = 20_000, 32
 BATCH_CPU, BATCH_CUDA = 64, 512
 LR = 1e-4
 LONGEST = 256  # tokens of a sequence in training
-TRAINABLE = 60  # judged questions of a user's own that are worth training on
+TRAINABLE = 20  # judged questions of a user's own that are worth training on
 
 LEFT_OUT = (
     "training on the documents: left out, because it did good on some corpora and harm on others; "
