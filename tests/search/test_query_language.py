@@ -1,6 +1,7 @@
 """The query language: how it is read, that its conditions hold for every system, and what is said about the rest."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from liebig.base.errors import RecipeError
 from liebig.search.answer import NOTHING_FITS
 from liebig.search.filters import Column, _year, seconds_of
+from liebig.search.floor import Floor
 from liebig.search.matching import pattern_of
 from liebig.search.query_language import FieldCondition, ParsedQuery, WordCondition, date_span, parse
 from liebig.search.retriever import Retriever
@@ -298,6 +300,18 @@ def test_nonsense_finds_nothing_and_says_so(retriever):
     answer = retriever.answer("xyzzyqwert")
     assert (answer.results, answer.notes) == ([], (NOTHING_FITS,))
     assert retriever.answer("xyzzyqwert", floor=False).results
+
+
+def test_what_words_find_is_shown_where_they_have_the_say(retriever, monkeypatch):
+    monkeypatch.setattr(Floor, "fits", lambda self, question, best: False)
+    assert not retriever.answer("barley").results
+    generation = retriever.current
+    monkeypatch.setattr(generation, "description", replace(generation.description, weight=0.75))
+    found = retriever.answer("barley")
+    assert found.results
+    assert NOTHING_FITS not in found.notes
+    assert not retriever.answer("barley", system="dense").results
+    assert retriever.answer("xyzzyqwert").notes == (NOTHING_FITS,)
 
 
 def test_edits_to_a_prefix_are_the_fewest_to_any_beginning():

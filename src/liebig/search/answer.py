@@ -24,6 +24,7 @@ from liebig.search.systems import Answer
 
 Sort = Literal["best", "newest"]
 NEWEST_OF = 100  # best passages that "newest" puts in the order of their dates
+WORDS_DECIDE = 0.75  # weight of BM25 in the hybrid that a folder serves
 NOTHING_FITS = "Nothing here seems to fit the question."
 
 
@@ -150,8 +151,13 @@ def _together(
             nearest = [hits[0][1] if hits else -np.inf for hits in judged[0].parts["dense"]]
             for place, (text, best) in enumerate(zip(texts, nearest)):
                 if not generation.floor.fits(text, best):
-                    notes[place].append(NOTHING_FITS)
-                    for answer in judged:
+                    # In languages that the encoder cannot tell from nonsense words have the say, here too.
+                    words = generation.description.weight >= WORDS_DECIDE
+                    unfit = [
+                        one for one in judged if not (words and one.parts.get("bm25", {place: ()})[place])
+                    ]
+                    notes[place] += [NOTHING_FITS] * bool(unfit)
+                    for answer in unfit:
                         answer.hits[place] = []
         lists = [with_texts(generation, answer) for answer in ranked]
     return [
