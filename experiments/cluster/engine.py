@@ -1,8 +1,8 @@
 """A retriever's folder and the same retriever in Milvus-lite, asked every question of some sets.
 
-    python experiments/cluster/engine.py --data DATA [--sets scifact cosqa] [--k 20] [--model MODEL]
+    python experiments/cluster/engine.py --data DATA [--sets scifact cosqa] [--k 20] [--sentences] [--model MODEL]
 
-Makes a hybrid with sentences of each set's corpus by the stages, pushes it, and asks both all questions of all splits
+Makes a hybrid of each set's corpus by the stages, pushes it, and asks both all questions of all splits
 with every system. Counts the questions whose k hits are the same in the same order, those that differ only where scores
 of the folder are within --near of each other, and the largest difference of a score. It ends with exit code 1 where a
 question differs otherwise. Results go to results.json.
@@ -30,18 +30,20 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--sets", nargs="+", default=["scifact", "cosqa"])
     parser.add_argument("--model", type=Path, help="the encoder's folder [default: the bundled one]")
+    parser.add_argument("--sentences", action="store_true", help="the hybrid has vectors of sentences, too")
     parser.add_argument("--k", type=int, default=20)
     parser.add_argument("--near", type=float, default=1e-4, help="scores that rounding may order either way")
     parser.add_argument("--work", type=Path, default=Path("runs/engine"))
     args = parser.parse_args()
     rows = {
-        name: compared(args.data / name, args.work / name, args.k, args.near, args.model)
+        name: compared(args.data / name, args.work / name, args.k, args.near, args.model, args.sentences)
         for name in args.sets
     }
     keep(
         "engine",
         {
             "model": "bundled" if args.model is None else args.model.name,
+            "sentences": args.sentences,
             "k": args.k,
             "near": args.near,
             "sets": rows,
@@ -57,14 +59,16 @@ def keep(name: str, value: Any) -> None:
     RESULTS.write_text(json.dumps(results | {name: value}, indent=1, sort_keys=True) + "\n")
 
 
-def compared(data: Path, work: Path, k: int, near: float, model: Path | None) -> dict[str, dict[str, Any]]:
+def compared(
+    data: Path, work: Path, k: int, near: float, model: Path | None, sentences: bool
+) -> dict[str, dict[str, Any]]:
     """A row per system."""
     from liebig.search.answer import SearchOptions
     from liebig.search.retriever import Retriever
 
     folder, out = work / "folder", work / "out"
     if not (folder / "retriever.json").is_file():
-        make(data, folder, model)
+        make(data, folder, model, sentences)
     if not (out / "retriever.json").is_file():
         liebig("push", folder, "--to", "milvus", "--uri", work / "engine.db", "--out", out)
     with lzma.open(data / "queries.jsonl.xz", "rt", encoding="utf-8") as lines:
@@ -96,8 +100,8 @@ def compared(data: Path, work: Path, k: int, near: float, model: Path | None) ->
     return rows
 
 
-def make(data: Path, folder: Path, model: Path | None) -> None:
-    """A retriever's folder with the vectors of every sentence, in int8 by the bundled encoder."""
+def make(data: Path, folder: Path, model: Path | None, sentences: bool) -> None:
+    """A retriever's folder, in int8 by the bundled encoder."""
     from liebig import encoders
     from liebig.base import pipeline
     from liebig.search.retriever_folder import RetrieverDescription, write
@@ -109,7 +113,8 @@ def make(data: Path, folder: Path, model: Path | None) -> None:
         "collection": {"kind": "init", "paths": [str(data / "corpus.jsonl.xz")]},
         "bm25": {"collection": "@collection"},
         "index": {
-            "kind": "encode", "source": "@collection", "model": str(model), "precision": precision, "sentences": True
+            "kind": "encode", "source": "@collection", "model": str(model), "precision": precision,
+            "sentences": sentences,
         },
     }  # fmt: skip
     pipeline.run(pipeline.plan_stages(STAGES, recipe, folder), print)
@@ -117,7 +122,9 @@ def make(data: Path, folder: Path, model: Path | None) -> None:
     parts = ("collection", "bm25", "index", "model")
     write(
         folder,
-        RetrieverDescription(1, "hybrid", *parts, sentences="index/sentences", norm="spread", spread=0.2),
+        RetrieverDescription(
+            1, "hybrid", *parts, sentences="index/sentences" if sentences else None, norm="spread", spread=0.2
+        ),
     )
 
 

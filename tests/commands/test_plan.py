@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from liebig import encoders
-from liebig.base import pipeline
+from liebig.base import machine, pipeline
 from liebig.base.errors import RecipeError
 from liebig.base.machine import memory
 from liebig.builder.build import BuildConfig, read_collection
@@ -156,6 +156,7 @@ def test_every_estimator_is_a_stage():
     assert [bytes_text(x) for x in (1.5e12, 2e9, 3e6, 4e3)] == ["1.5 TB", "2 GB", "3 MB", "4 kB"]
 
 
+@pytest.mark.skipif(machine.WINDOWS, reason="Windows has no sysconf")
 def test_the_memory_of_this_machine_is_its_own(monkeypatch, tmp_path):
     pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**34 // 4096}
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
