@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -113,3 +115,23 @@ def test_scratch_folders_of_killed_processes_go_and_those_of_living_ones_stay(
     assert not second.exists()
     while machine._held:
         machine._held.pop().release()
+
+
+@pytest.mark.parametrize(("told", "threads"), [({}, "1"), ({"OMP_NUM_THREADS": "2"}, "None")])
+def test_one_question_is_multiplied_by_one_thread_unless_a_person_says_more(
+    told: dict[str, str], threads: str
+) -> None:
+    """numpy reads it when it is imported, so the commands that answer one question must not have done that."""
+    code = (
+        "import liebig.commands.search, liebig.commands.ask, liebig.commands.mcp, os, sys\n"
+        "assert 'numpy' not in sys.modules\n"
+        "from liebig.base.machine import prefer_numpy\n"
+        "prefer_numpy()\n"
+        "print(os.environ.get('OPENBLAS_NUM_THREADS'))\n"
+    )
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    environment = {name: value for name, value in os.environ.items() if name not in names} | told
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == threads

@@ -256,8 +256,14 @@ def computing_threads(told: int | None = None) -> Iterator[int]:
 
 
 def prefer_numpy() -> None:
-    """Do without numba in this process, where it has not been imported: that takes longer than a small search."""
+    """Do without numba in this process, where it has not been imported: that takes longer than a small search.
+
+    numpy, if it has not been imported either, multiplies with one thread: a question's matrices are so small that
+    threads waiting for each other took ten times its CPU time on a busy machine.
+    """
     _numpy_alone.append(True)
+    if "OMP_NUM_THREADS" not in os.environ:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def prefers_numpy() -> bool:
