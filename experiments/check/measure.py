@@ -8,8 +8,8 @@ question (rows; the candidates are columns), the questions' kinds, and what the 
 
 Everything is computed as a build and a folder compute it: sentences are pooled from the states of their passages, the
 pool of the check has lost its titles and the sentences that are asked, the score scale is measured over all passages,
-and every system is fused as it is served. Passages are encoded once. With `--most 300` a corpus takes about ten
-seconds of a CPU's core; a GPU is used where there is one (that path was not run).
+and every system is fused as it is served. Passages are encoded once, by a GPU where there is one. With `--most 300` a
+corpus takes about ten seconds of a CPU's core. What OUT has is not measured again; its `corpora` and `vectors` may go.
 """
 
 from __future__ import annotations
@@ -469,16 +469,15 @@ def main() -> None:
     parser.add_argument("--sources", nargs="*", default=SOURCES)
     parser.add_argument("--most", type=int, help="passages of a source [default: as corpora.py says]")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--work", type=Path, help="where vectors and corpora lie meanwhile [default: OUT]")
     given = parser.parse_args()
     import torch
 
-    work = given.work or given.out
-    for folder in (given.out, work / "corpora", work / "vectors"):
+    corpora, vectors = given.out / "corpora", given.out / "vectors"
+    for folder in (corpora, vectors):
         folder.mkdir(parents=True, exist_ok=True)
     options = {
         "data": given.data, "out": given.out, "most": given.most, "model": given.model,
-        "vectors": work / "vectors", "corpora": work / "corpora",
+        "vectors": vectors, "corpora": corpora,
         "device": "cuda" if torch.cuda.is_available() else "cpu",
     }  # fmt: skip
 
@@ -487,7 +486,7 @@ def main() -> None:
 
     pool = ProcessPoolExecutor(given.processes, get_context("spawn"), _started, (options,))
     with pool:
-        done = {path.name for path in (work / "vectors").glob("*~*")}
+        done = {path.name for path in vectors.glob("*~*")}
         parts = []
         for name, count in pool.map(_read, given.sources):
             starts = [start for start in range(0, count, AT_A_TIME) if f"{name}~{start}" not in done]
