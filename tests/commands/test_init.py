@@ -287,9 +287,9 @@ def test_a_format_that_is_unknown_is_explained_with_the_nearest(tmp_path):
 
 
 def test_paths_that_are_names_are_no_inputs_and_the_rest_are(tmp_path):
-    config = parse(InitConfig, {"paths": ["-", "stdlib:", "ir_datasets:vaswani", str(tmp_path)]})
+    config = parse(InitConfig, {"paths": ["-", "stdlib:", "hf:org/name", str(tmp_path)]})
     assert list(inputs(config).values()) == [tmp_path]
-    assert config.paths[:3] == ("-", "stdlib:", "ir_datasets:vaswani")
+    assert config.paths[:3] == ("-", "stdlib:", "hf:org/name")
 
 
 def test_the_recipe_comes_back_from_its_dump(tmp_path):

@@ -332,40 +332,6 @@ def test_a_third_text_column_that_is_no_negative_is_refused_in_tuples(tmp_path):
         )
 
 
-def fake_ir_datasets():
-    doc = types.SimpleNamespace(doc_id="d1", text="x", title="T")
-    query = types.SimpleNamespace(query_id="q1", text="?")
-    qrel = types.SimpleNamespace(query_id="q1", doc_id="d1", relevance=2)
-    made = types.SimpleNamespace(
-        has_docs=lambda: True,
-        has_queries=lambda: True,
-        has_qrels=lambda: True,
-        docs_iter=lambda: iter([doc]),
-        queries_iter=lambda: iter([query]),
-        qrels_iter=lambda: iter([qrel]),
-    )
-    module = types.ModuleType("ir_datasets")
-    module.load = lambda name: {"beir/tiny/test": made}[name]
-    return module
-
-
-def test_ir_datasets_name_is_an_alias_where_the_package_is(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ir_datasets", fake_ir_datasets())
-    found = read("ir_datasets:beir/tiny/test")
-    assert [item.record for item in found] == [
-        Passage("d1", "x", "T"),
-        Query("q1", "?"),
-        Judgement("q1", "d1", 2),
-    ]
-    assert found[-1].split == "test"
-
-
-def test_ir_datasets_name_without_the_package_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ir_datasets", None)
-    with pytest.raises(MissingDependency, match=r"pip install .*\[ir\]"):
-        read("ir_datasets:beir/tiny/test")
-
-
 def test_old_topics_keep_their_title_and_other_fields_on_request(tmp_path):
     text = (
         "<top>\n<num> Number: 301 \n<title> Topic: Organized\n Crime\n<desc> Description:\nIdentify &amp; find.\n"

@@ -29,8 +29,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
 from liebig import encoders
 from liebig.base import own_sources, workspace
 from liebig.base.config import Config, InputPath, inputs, recorded
@@ -84,7 +82,7 @@ FOREIGN = 0.02  # share of documents in other languages from which a multilingua
 class ModelConfig(Config):
     """A model to copy into the retriever's folder."""
 
-    model: InputPath = Field(description="The model's folder.")
+    model: InputPath  # model's folder
 
 
 def copy_model(config: ModelConfig, folder: Folder) -> None:
@@ -96,7 +94,7 @@ def copy_model(config: ModelConfig, folder: Folder) -> None:
 class RerankerConfig(ModelConfig):
     """A cross-encoder to copy into the retriever's folder."""
 
-    int8: bool = Field(description="Write an int8 graph beside the weights.")
+    int8: bool  # write an int8 graph beside the weights
 
 
 def copy_reranker(config: RerankerConfig, folder: Folder) -> None:

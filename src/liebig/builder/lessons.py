@@ -96,17 +96,13 @@ Floats = NDArray[np.float32]
 class PhrasesConfig(Config):
     """Short texts cut from a corpus, for a teacher to encode as questions."""
 
-    collection: InputPath = Field(description="The whole collection, with its generated queries.")
-    passages: InputPath = Field(description="A collection of the passages that may be learnt from.")
-    language: str = Field("en", description="Language of the texts.")
-    texts: InputPath | None = Field(
-        None, description="Short texts to add, in a form of liebig build --questions."
-    )
-    most: int = Field(
-        PHRASES, ge=1, description="Maximum number of texts that are cut, and of those that are added."
-    )
-    each: int = Field(EACH, ge=0, description="Maximum number of pieces of a kind for each passage.")
-    seed: int = Field(0, ge=0, description="Draws them.")
+    collection: InputPath  # whole collection, with its generated queries
+    passages: InputPath  # A collection of the passages that may be learnt from
+    language: str = "en"  # language of the texts
+    texts: InputPath | None = None  # short texts to add, in a form of liebig build --questions
+    most: int = Field(PHRASES, ge=1)  # maximum number of texts that are cut, and of those that are added
+    each: int = Field(EACH, ge=0)  # maximum number of pieces of a kind for each passage
+    seed: int = Field(0, ge=0)  # draws them
 
 
 def write_phrases(config: PhrasesConfig, folder: Folder) -> None:
@@ -158,13 +154,13 @@ def _says_something(text: str) -> bool:
 class LessonsConfig(Config):
     """Texts with a teacher's vectors: passages and phrases."""
 
-    passages: InputPath = Field(description="A collection of the passages that may be learnt from.")
-    phrases: InputPath = Field(description="What the phrases stage wrote.")
-    vectors: InputPath = Field(description="The teacher's vectors of passages, these among them.")
-    phrase_vectors: InputPath = Field(description="The teacher's vectors of the phrases.")
-    student: InputPath = Field(description="The model that will read them.")
-    most: int = Field(PASSAGES, ge=1, description="Maximum number of passages.")
-    seed: int = Field(0, ge=0, description="Draws them.")
+    passages: InputPath  # A collection of the passages that may be learnt from
+    phrases: InputPath  # what the phrases stage wrote
+    vectors: InputPath  # teacher's vectors of passages, these among them
+    phrase_vectors: InputPath  # teacher's vectors of the phrases
+    student: InputPath  # model that will read them
+    most: int = Field(PASSAGES, ge=1)  # maximum number of passages
+    seed: int = Field(0, ge=0)  # draws them
 
 
 def write_lessons(config: LessonsConfig, folder: Folder) -> None:
@@ -224,10 +220,10 @@ def _vector(vectors: Vectors, id: str) -> Floats | None:
 class CandidatesConfig(Config):
     """A vector for every passage, which texts are ranked against."""
 
-    vectors: InputPath = Field(description="Vectors of passages, or of their pieces.")
-    passages: int = Field(ge=0, description="Number of passages they are of.")
-    most: int = Field(RANKED, ge=2, description="Maximum number of passages, about.")
-    seed: int = Field(0, ge=0, description="Draws them.")
+    vectors: InputPath  # vectors of passages, or of their pieces
+    passages: int = Field(ge=0)  # number of passages they are of
+    most: int = Field(RANKED, ge=2)  # maximum number of passages, about
+    seed: int = Field(0, ge=0)  # draws them
 
 
 def write_candidates(config: CandidatesConfig, folder: Folder) -> None:
@@ -251,9 +247,9 @@ def _unit(row: Floats) -> Floats:
 class StudentConfig(Config):
     """A student before training, with a projection into the teacher's space."""
 
-    start: InputPath = Field(description="The encoder that learns.")
-    lessons: InputPath = Field(description="What the lessons stage wrote.")
-    texts: int = Field(FITTED, ge=2, description="Texts that the projection is fitted to, at most.")
+    start: InputPath  # encoder that learns
+    lessons: InputPath  # what the lessons stage wrote
+    texts: int = Field(FITTED, ge=2)  # texts that the projection is fitted to, at most
 
 
 def write_student(config: StudentConfig, folder: Folder) -> None:

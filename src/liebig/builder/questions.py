@@ -72,10 +72,10 @@ InSample = Callable[[str], bool]
 class QuestionsConfig(Config):
     """Known-item questions made from the corpus itself."""
 
-    collection: InputPath = Field(description="Collection with passages.")
-    each: int = Field(100, ge=0, description="Maximum number of questions of a kind.")
-    pool: int = Field(3000, ge=1, description="Maximum number of passages they are asked against.")
-    seed: int = Field(0, ge=0, description="Draws documents, questions and pool.")
+    collection: InputPath  # collection with passages
+    each: int = Field(100, ge=0)  # maximum number of questions of a kind
+    pool: int = Field(3000, ge=1)  # maximum number of passages they are asked against
+    seed: int = Field(0, ge=0)  # draws documents, questions and pool
 
 
 class SectionPassages(FileModel):
@@ -119,8 +119,8 @@ def write_questions(config: QuestionsConfig, folder: Folder) -> None:
 class RestConfig(Config):
     """The passages of a collection that are not held out for questions."""
 
-    collection: InputPath = Field(description="Collection with passages.")
-    questions: InputPath = Field(description="Folder written by the questions stage.")
+    collection: InputPath  # collection with passages
+    questions: InputPath  # folder written by the questions stage
 
 
 def write_rest(config: RestConfig, folder: Folder) -> None:

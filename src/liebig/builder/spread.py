@@ -14,8 +14,6 @@ where other questions of people have .387. The check's is cross-fitted (.364).
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from liebig.base.config import Config, InputPath
 from liebig.base.pipeline import Stage
 from liebig.base.records import Query
@@ -29,12 +27,10 @@ from liebig.search.systems import SPREAD_RANK
 class SpreadConfig(Config):
     """By how much the best hits of an index stand out."""
 
-    questions: InputPath = Field(description="Folder with the questions that are asked.")
-    made: InputPath | None = Field(
-        None, description="Folder of questions made from the corpus, asked beside a user's own."
-    )
-    index: InputPath = Field(description="Vectors of all passages.")
-    model: InputPath = Field(description="The model that encodes questions.")
+    questions: InputPath  # folder with the questions that are asked
+    made: InputPath | None = None  # folder of questions made from the corpus, asked beside a user's own
+    index: InputPath  # vectors of all passages
+    model: InputPath  # model that encodes questions
 
 
 def write_spread(config: SpreadConfig, folder: Folder) -> None:

@@ -97,9 +97,9 @@ def batch_size(cuda: bool) -> int:
 class MeanConfig(Config):
     """The weighted mean of an encoder's weights before and after training."""
 
-    start: InputPath = Field(description="The model before.")
-    trained: InputPath = Field(description="The same model after.")
-    share: float = Field(0.5, ge=0, le=1, description="How far to go from the first to the second.")
+    start: InputPath  # model before
+    trained: InputPath  # same model after
+    share: float = Field(0.5, ge=0, le=1)  # how far to go from the first to the second
 
 
 def write_mean(config: MeanConfig, folder: Folder) -> None:

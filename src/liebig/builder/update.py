@@ -18,7 +18,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from liebig.base import own_sources, workspace
 from liebig.base.config import Config, InputPath
@@ -110,10 +109,10 @@ class Counts:
 class ChangesConfig(Config):
     """What is new, changed and gone between two generations of a collection."""
 
-    before: InputPath = Field(description="The collection that the indexes were made of.")
-    now: InputPath = Field(description="The collection as it is now.")
-    index: InputPath | None = Field(None, description="The vectors of the older one, where it has any.")
-    sentences: InputPath | None = Field(None, description="The vectors of its sentences.")
+    before: InputPath  # collection that the indexes were made of
+    now: InputPath  # collection as it is now
+    index: InputPath | None = None  # vectors of the older one, where it has any
+    sentences: InputPath | None = None  # vectors of its sentences
 
 
 def write_changes(config: ChangesConfig, folder: Folder) -> None:
@@ -208,7 +207,7 @@ def _vector_ids(index: Index | None, id: str) -> list[str]:
 class CompactConfig(Config):
     """Vectors of many updates to write anew, in few shards."""
 
-    index: InputPath = Field(description="The vectors.")
+    index: InputPath  # vectors
 
 
 def compact(config: CompactConfig, folder: Folder) -> None:

@@ -297,13 +297,12 @@ def _aliases(name: str, sources: Sequence[str]) -> Iterator[str]:
 class UserQuestionsConfig(Config):
     """Questions of a file, and the passages they are asked against."""
 
-    file: InputPath = Field(description="Questions, with or without judged passages.")
-    collection: InputPath = Field(description="A collection with passages.")
-    sources: Annotated[tuple[str, ...], Unrecorded()] = Field(
-        (), description="Where the collection's files lie, for judgements that name their paths."
-    )
-    pool: int = Field(POOL, ge=1, description="Maximum number of passages they are asked against.")
-    seed: int = Field(0, description="Draws the pool.")
+    file: InputPath  # questions, with or without judged passages
+    collection: InputPath  # A collection with passages
+    # Where the collection's files lie, for judgements that name their paths
+    sources: Annotated[tuple[str, ...], Unrecorded()] = ()
+    pool: int = Field(POOL, ge=1)  # maximum number of passages they are asked against
+    seed: int = 0  # draws the pool
 
 
 class QuestionNotes(FileModel):

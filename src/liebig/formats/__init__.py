@@ -59,7 +59,6 @@ BUILT_IN = {
     "texts": "liebig.formats.folder_of_texts:TEXTS",
     "lines": "liebig.formats.documents:LINES",
     "stdlib": "liebig.formats.stdlib:STDLIB",
-    "ir-datasets": "liebig.formats.ir_datasets:IR_DATASETS",
     "hf": "liebig.formats.hub_dataset:HF",
     # written only, so their place does not matter
     "msmarco-qrels": "liebig.formats.msmarco:QRELS",
@@ -161,7 +160,7 @@ def writable() -> list[str]:
 
 
 def is_name(text: str) -> bool:
-    """Whether a text names a source that is not a file: standard input, `stdlib:`, `ir_datasets:NAME`."""
+    """Whether a text names a source that is not a file: standard input, `stdlib:`, `hf:ORG/NAME`."""
     return text == "-" or any(f.prefix and text.startswith(f.prefix) for f in formats().values())
 
 

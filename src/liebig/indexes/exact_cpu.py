@@ -65,7 +65,7 @@ def _keep_numpy(keys_QK: Keys, sizes_Q: Longs, q: int, entries: Keys) -> None:
 def _exact_numpy(query_D: Floats, rows: Longs, codes_C: Any, table: Floats, scales_C: Floats) -> Floats:
     """Row by row and not by the BLAS, whose last digits depend on where a vector stands."""
     codes = codes_C[rows]
-    values = codes if codes.dtype.kind == "f" else table[codes].reshape(len(rows), len(query_D))
+    values = codes if codes.dtype.kind == "f" else table[codes]
     scores = (values.astype(np.float64) * query_D.astype(np.float64)).sum(axis=1)
     return (scores * scales_C[rows].astype(np.float64) if len(scales_C) else scores).astype(np.float32)
 
@@ -178,9 +178,7 @@ def _dot(query_D: Floats, codes: Any, table: Floats) -> float:
 
 @overload(_dot, jit_options={"fastmath": FAST, "nogil": True})
 def _dot_compiled(query_D: Any, codes: Any, table: Any) -> Any:
-    if isinstance(codes.dtype, types.Float):
-        return _dot_plain
-    return _dot_bits if table.ndim == 2 else _dot_table
+    return _dot_plain if isinstance(codes.dtype, types.Float) else _dot_table
 
 
 def _dot_plain(query_D: Any, codes: Any, table: Any) -> Any:
@@ -194,14 +192,6 @@ def _dot_table(query_D: Any, codes: Any, table: Any) -> Any:
     total = np.float64(0)
     for i in range(len(query_D)):
         total += np.float64(query_D[i]) * np.float64(table[codes[i]])
-    return total
-
-
-def _dot_bits(query_D: Any, codes: Any, table: Any) -> Any:
-    total = np.float64(0)
-    for i in range(len(codes)):
-        for bit in range(8):
-            total += np.float64(query_D[8 * i + bit]) * np.float64(table[codes[i], bit])
     return total
 
 

@@ -51,7 +51,7 @@ FormatName = Annotated[str, AfterValidator(lambda name: one_of(name, readable())
 
 
 def _sources(value: Any) -> Any:
-    """Names of sources (-, stdlib:, ir_datasets:) stay names; every other string is a path."""
+    """Names of sources (-, stdlib:, hf:) stay names; every other string is a path."""
     values = [value] if isinstance(value, str | Path) else value
     if not isinstance(values, list | tuple):
         return value
