@@ -6,9 +6,9 @@ import pytest
 from liebig.base import machine, workspace
 from liebig.base.errors import CorruptError, DataError, RecipeError
 from liebig.indexes import open_index
-from liebig.indexes.base import RecallGoal, draw, measure, tune
 from liebig.indexes.exact import ExactIndex
 from liebig.indexes.faiss import FaissIndex, suggest
+from liebig.indexes.recall import RecallGoal, draw, measure, tune
 from liebig.stages.index import IndexConfig, run
 from liebig.vectors import Vectors, write_shard, write_summary
 from tests.worlds.processes import SERVER

@@ -24,8 +24,9 @@ from liebig.base import workspace
 from liebig.base.errors import CorruptError, RecipeError
 from liebig.base.json_file import Nonnegative, read_json
 from liebig.indexes import exact_cpu
-from liebig.indexes.base import INDEX, ApproximateConfig, Index, IndexFile, Recall, ignore
+from liebig.indexes.base import INDEX, ApproximateConfig, Index, IndexFile, ignore
 from liebig.indexes.exact import ExactIndex
+from liebig.indexes.recall import Recall
 from liebig.vectors import Shard, Vectors
 from liebig.vectors.quantise import Floats
 from liebig.vectors.ranked import Ranked, best

@@ -18,8 +18,9 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
 from liebig.base.workspace import Folder
 from liebig.indexes import back_ends, config_choice, open_index
-from liebig.indexes.base import CHUNK, ChangeConfig, Index, draw, tune
+from liebig.indexes.base import CHUNK, ChangeConfig, Index
 from liebig.indexes.exact import ExactIndex
+from liebig.indexes.recall import draw, tune
 from liebig.vectors import Shard, Vectors
 
 if TYPE_CHECKING:
