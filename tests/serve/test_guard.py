@@ -18,9 +18,11 @@ from pydantic import ValidationError
 from liebig.base.errors import LiebigError, RecipeError
 from liebig.search.answer import Result, SearchAnswer
 from liebig.serve import middleware
+from liebig.serve.connections import PIPELINED, _open_files
 from liebig.serve.middleware import Limits, is_loopback
-from liebig.serve.routes import EmbeddingsRequest, EmbedRequest, RerankRequest, SearchRequest, _search
-from liebig.serve.server import PIPELINED, _open_files, check_token, listen
+from liebig.serve.requests import EmbeddingsRequest, EmbedRequest, RerankRequest, SearchRequest
+from liebig.serve.routes import _search
+from liebig.serve.server import check_token, listen
 from tests.formats.test_linear_work import work
 from tests.serve.conftest import until
 

@@ -31,7 +31,8 @@ from liebig.search.answer import Result
 from liebig.search.retriever_folder import WORK
 from liebig.serve.engine import SearchQuery, ServingEngine
 from liebig.serve.middleware import Refusal, check_query, reply
-from liebig.serve.routes import Own, ParsedRoute, page_file, passage_of
+from liebig.serve.requests import Own, ParsedRoute
+from liebig.serve.routes import page_file, passage_of
 
 JUDGEMENTS = "judgements.jsonl"
 POOL_DEPTH = 10  # passages of each system that are judged

@@ -1,27 +1,20 @@
-"""The application: requests, all routes (embedding, reranking, searching, pages), and results as JSON.
-
-/embed and /rerank are compatible with text-embeddings-inference, /v1/embeddings with OpenAI. Requests are pydantic
-models. Our own routes refuse unknown fields; the compatible ones ignore them, because those APIs have more fields.
-"""
+"""The application and its routes for searching, answering and pages; those for vectors are in vector_routes.py."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
+from pydantic import NonNegativeInt
 from starlette.routing import Route
 from typing_extensions import TypedDict
 
@@ -29,350 +22,36 @@ from liebig import __version__
 from liebig.base.errors import DataError, LiebigError, MissingDependency
 from liebig.base.json_file import read_json
 from liebig.base.json_output import to_json
-from liebig.base.records import Document, Passage
+from liebig.base.records import Passage
 from liebig.formats.ledger import FILES, SKIPPED
 from liebig.integrations.ask import ChatModel, CitationCheck, messages_of
-from liebig.search.answer import Result, SearchAnswer, Sort, by_document
+from liebig.search.answer import SearchAnswer
 from liebig.search.context import PromptContext, looked_at, within_budget
-from liebig.search.embed import Embedding, Floats
-from liebig.search.explain import WORD, locate, snippet
-from liebig.search.query_language import HELP
-from liebig.search.retriever_folder import SystemName
-from liebig.serve.engine import SearchQuery, ServingEngine, Word, analyzer_of, frozen, words_of
+from liebig.serve.engine import SearchQuery, ServingEngine, frozen, words_of
 from liebig.serve.middleware import (
-    PARSED,
     Busy,
     Guard,
     Refusal,
     check_k,
     check_query,
-    check_texts,
     handle_errors,
     reply,
 )
 from liebig.serve.query_log import QueryLog, QueryLogging
-from liebig.vectors.quantise import unit_length
+from liebig.serve.requests import (
+    CompareRequest,
+    ContextRequest,
+    ExplainRequest,
+    ParsedRoute,
+    SearchRequest,
+    System,
+)
+from liebig.serve.rows import document_rows, document_view, side_by_side, why_nothing, with_snippets
+from liebig.serve.vector_routes import embed_routes
 
 if TYPE_CHECKING:
     from liebig.integrations.mcp import HTTPEndpoint
     from liebig.search.retriever import Retriever
-
-# Search results as JSON: rows, snippets with matching words marked, two systems side by side, whole documents.
-#
-# Pure functions from results to plain values. The routes run the slower ones in threads.
-
-SHOWN = 260  # characters in a snippet
-
-
-def document_rows(results: Sequence[Result], rows: Sequence[Any]) -> list[dict[str, Any]]:
-    by_id = {result.id: row for result, row in zip(results, rows)}
-    return [
-        {
-            "doc": document.doc,
-            "title": document.title,
-            "metadata": dict(document.metadata),
-            "results": [by_id[result.id] for result in document.results],
-        }
-        for document in by_document(results)
-    ]
-
-
-def with_snippets(engine: ServingEngine, question: str, results: Sequence[Result]) -> list[dict[str, Any]]:
-    """Results with a snippet around the question's words, which are marked, and where the original file opens."""
-    analyzer = analyzer_of(engine.retriever)
-    rows = []
-    for result in results:
-        pieces = snippet(result.text, question, analyzer, _window(result.text))
-        title = snippet(result.title, question, analyzer, len(result.title))
-        marked = {"snippet": [asdict(p) for p in pieces], "title_marks": [asdict(p) for p in title]}
-        passage = Passage(result.id, result.text, result.title, result.doc)
-        rows.append(
-            asdict(result) | marked | {"original": engine.originals.address(passage, result.metadata)}
-        )
-    return rows
-
-
-def _window(text: str) -> int:
-    """How many words make about SHOWN characters; more in code, where symbols count as words."""
-    words = sum(1 for _ in WORD.finditer(text))
-    return max(8, round(SHOWN * words / max(len(text), 1)))
-
-
-def side_by_side(
-    engine: ServingEngine, question: str, systems: Sequence[str], rankings: Sequence[Sequence[Result]], k: int
-) -> list[dict[str, Any]]:
-    """One list per system; each result has its rank in the other, None if it is not there."""
-    ranks = [{result.id: result.rank for result in results} for results in rankings]
-    lists = []
-    for place, (system, results) in enumerate(zip(systems, rankings)):
-        rows = with_snippets(engine, question, results[:k])
-        for item in rows:
-            item["other"] = ranks[1 - place].get(item["id"]) if len(systems) == 2 else None
-        lists.append({"system": system, "found": len(results), "results": rows})
-    return lists
-
-
-def why_nothing(system: str, words: Sequence[Word], filtered: bool) -> str:
-    """Explain an empty list in one or two sentences."""
-    if filtered:
-        return "No matching passage passes the filters. Remove a filter to see more."
-    known = [word.text for word in words if word.passages]
-    terms = [word for word in words if word.term]
-    if system == "bm25" and not terms:
-        return "The question has only words that are too common or too short to search by. Add a more specific word."
-    if system == "bm25" and not known:
-        names = ", ".join(f"“{word.text}”" for word in terms)
-        advice = "Check the spelling, or search by meaning (dense), which needs no shared words."
-        return f"No passage contains the {'words' if len(terms) > 1 else 'word'} {names}. {advice}"
-    return "No passage was found."
-
-
-def document_view(document: Document | None, passage: Passage) -> dict[str, Any]:
-    """A document with a passage marked in it; the passage alone if it has no document."""
-    if document is None:
-        return {
-            "id": passage.doc or passage.id,
-            "title": passage.title,
-            "metadata": {},
-            "sections": [{"heading": "", "paragraphs": [passage.text]}],
-            "marks": [{"section": 0, "paragraph": 0, "start": 0, "end": len(passage.text)}],
-        }
-    places = [(s, p) for s, section in enumerate(document.sections) for p in range(len(section.paragraphs))]
-    flat = [document.sections[s].paragraphs[p] for s, p in places]
-    marks = [
-        {
-            "section": places[m.paragraph][0],
-            "paragraph": places[m.paragraph][1],
-            "start": m.start,
-            "end": m.end,
-        }
-        for m in locate(passage.text, flat)
-    ]
-    return {
-        "id": document.id,
-        "title": document.title,
-        "metadata": dict(document.metadata),
-        "sections": [{"heading": s.heading, "paragraphs": list(s.paragraphs)} for s in document.sections],
-        "marks": marks,
-    }
-
-
-class ParsedRequest(Request):
-    """A request whose body the middleware has parsed."""
-
-    async def json(self) -> Any:
-        return self.scope[PARSED]
-
-
-class ParsedRoute(APIRoute):
-    """A route that does not parse the body again."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-
-        async def handle_parsed(request: Request) -> Response:
-            return await handle(ParsedRequest(request.scope, request.receive))
-
-        return handle_parsed
-
-
-System = SystemName
-Texts = Annotated[list[str], Field(fail_fast=True)]  # one error is reported, so the first one suffices
-TokenIds = Annotated[list[int | list[int]], Field(fail_fast=True)]  # to be refused with advice
-Range = dict[str, int | float | str]
-Filters = dict[str, str | Texts | Range]
-
-
-class Own(BaseModel):
-    """Base of our own requests: unknown fields are errors."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class SearchRequest(Own):
-    """A search."""
-
-    query: str = Field(
-        description=f"The question, or words; it may have {HELP}.", examples=["merge two sorted lists"]
-    )
-    k: int | None = Field(None, ge=1, description="Number of passages (default 10).")
-    system: System | None = Field(None, description="The system to use (default: the one the build chose).")
-    filters: Filters | None = Field(
-        None,
-        description="Metadata fields, each with its required value, a list of accepted values, or a range: "
-        '`{"gte": 5, "lt": 9}` for numbers, `{"gte": "2024-05"}` for dates.',
-    )
-    sort: Sort = Field("best", description="`newest` puts the 100 best passages in the order of their dates.")
-    facets: Annotated[list[str], Field(max_length=16)] = Field(
-        [],
-        description="Fields, such as folder, type and language: `facets` of the answer has the number of matching "
-        "documents by value.",
-    )
-    floor: bool = Field(True, description="Answer with nothing where nothing seems to fit the question.")
-    snippets: bool = Field(
-        False,
-        description="Add a snippet of each passage with the question's words marked, the address of its original file, "
-        "what is known of the question's words, and why nothing was found.",
-    )
-    group: bool = Field(
-        False, description="Answer with `documents`, each with its passages, instead of flat `results`."
-    )
-
-
-class CompareRequest(Own):
-    """A search with two systems side by side."""
-
-    query: str = Field(description="The question, or words.", examples=["merge two sorted lists"])
-    systems: Annotated[list[System], Field(min_length=1, max_length=2, fail_fast=True)] = Field(
-        description="One or two systems.", examples=[["bm25", "dense"]]
-    )
-    k: int | None = Field(None, ge=1, le=100, description="Number of passages per system (default 10).")
-    filters: Filters | None = Field(None, description="As in /search.")
-
-
-class ContextRequest(Own):
-    """A question whose best passages are to go into a prompt."""
-
-    query: str = Field(description="As in /search.", examples=["merge two sorted lists"])
-    tokens: int = Field(2000, ge=1, le=100_000, description="Budget of tokens, which are estimated.")
-    system: System | None = Field(None, description="The system to use (default: the one the build chose).")
-    filters: Filters | None = Field(None, description="As in /search.")
-
-
-class ExplainRequest(Own):
-    """A question and a passage to explain."""
-
-    query: str = Field(description="The question.", examples=["merge two sorted lists"])
-    id: str = Field(description="The passage's id.")
-    system: Literal["dense", "bm25"] = Field("dense", description="The system whose score to explain.")
-
-
-class EmbedRequest(BaseModel):
-    """A request of text-embeddings-inference for embeddings."""
-
-    inputs: str | Texts = Field(
-        description="One text or a list of texts.", examples=[["the first", "the second"]]
-    )
-    normalize: bool | None = Field(None, description="Scale vectors to length 1 (default: as in the index).")
-    truncate: bool = Field(
-        True, description="Cut texts that are too long for the model; otherwise they are refused."
-    )
-    prompt_name: Literal["query", "passage", "document"] | None = Field(
-        None, description="What the texts are; some models use another prompt for queries."
-    )
-
-
-class EmbeddingsRequest(BaseModel):
-    """A request of OpenAI's API for embeddings."""
-
-    input: str | Texts | TokenIds = Field(
-        description="One text or a list of texts.", examples=[["the first", "the second"]]
-    )
-    model: str = Field("", description="Ignored: the server has one model.")
-    encoding_format: Literal["float", "base64"] = Field(
-        "float", description="A list of numbers, or their bytes in base64."
-    )
-    dimensions: int | None = Field(None, description="Must be the model's own width if given.")
-    input_type: Literal["query", "passage", "document"] = Field(
-        "passage", description="What the texts are; some models use another prompt for queries."
-    )
-
-
-class RerankRequest(BaseModel):
-    """A request of text-embeddings-inference for reranking."""
-
-    query: str = Field(description="The question.", examples=["merge two sorted lists"])
-    texts: Texts = Field(description="The texts to rank.", examples=[["heapq.merge", "list.sort"]])
-    raw_scores: bool = Field(
-        False, description="Return the cross-encoder's raw scores instead of scores from 0 to 1."
-    )
-    return_text: bool = Field(False, description="Return the texts too.")
-    truncate: bool = Field(True, description="Accepted for compatibility; long texts are always cut.")
-
-
-def embed_routes(engine: ServingEngine, model: str) -> APIRouter:
-    routes = APIRouter(tags=["vectors"], route_class=ParsedRoute)
-
-    @routes.post("/embed", summary="Embed texts (compatible with text-embeddings-inference)")
-    async def embed(request: EmbedRequest) -> Response:
-        texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
-        check_texts(texts, "inputs", engine.limits)
-        embeddings = await engine.embed(texts, "query" if request.prompt_name == "query" else "passage")
-        if not request.truncate:
-            _refuse_cut(embeddings, "inputs")
-        return reply(_vectors(engine, embeddings, request.normalize))
-
-    @routes.post("/v1/embeddings", summary="Embed texts (compatible with OpenAI)")
-    async def embeddings(request: EmbeddingsRequest) -> Response:
-        texts = _openai_texts(request)
-        check_texts(texts, "input", engine.limits)
-        items = await engine.embed(texts, "query" if request.input_type == "query" else "passage")
-        vectors = _vectors(engine, items, None)
-        if request.dimensions not in (None, vectors.shape[1]):
-            raise Refusal(
-                400,
-                f"dimensions = {request.dimensions}, but this model's vectors have {vectors.shape[1]} dimensions.",
-            )
-        return reply(_openai(vectors, items, request, model))
-
-    @routes.get("/v1/models", summary="The model of this server")
-    async def models() -> Response:
-        entry = {"id": model, "object": "model", "created": 0, "owned_by": "liebig"}
-        return reply({"object": "list", "data": [entry]})
-
-    @routes.post("/rerank", summary="Rank texts by their relevance to a query")
-    async def rerank(request: RerankRequest) -> Response:
-        query = check_query(request.query, engine.limits)
-        check_texts(request.texts, "texts", engine.limits)
-        scores = await engine.rerank(query, request.texts, raw=request.raw_scores)
-        order = np.argsort(-np.array(scores), kind="stable").tolist()
-        rows: list[dict[str, Any]] = [{"index": i, "score": scores[i]} for i in order]
-        if request.return_text:
-            rows = [item | {"text": request.texts[item["index"]]} for item in rows]
-        return reply(rows)
-
-    return routes
-
-
-def _openai_texts(request: EmbeddingsRequest) -> Sequence[str]:
-    texts = [request.input] if isinstance(request.input, str) else request.input
-    if not all(isinstance(text, str) for text in texts):
-        hint = "LangChain: check_embedding_ctx_length=False"
-        raise Refusal(400, f"The input is token ids; send texts instead ({hint}).")
-    return texts  # type: ignore[return-value]  # checked just now
-
-
-def _vectors(engine: ServingEngine, embeddings: Sequence[Embedding], normalize: bool | None) -> Floats:
-    """The vectors as a matrix, scaled to length 1 if the request says so, by default as in the index."""
-    assert engine.embedder is not None, "it made these vectors"
-    vectors: Floats = np.stack([item.vector for item in embeddings])
-    return unit_length(vectors) if (engine.embedder.unit if normalize is None else normalize) else vectors
-
-
-def _refuse_cut(embeddings: Sequence[Embedding], name: str) -> None:
-    cut = [place for place, item in enumerate(embeddings) if item.cut]
-    if cut:
-        sentence = (
-            f"Text {cut[0]} of {name} is longer than the model's limit of {embeddings[cut[0]].tokens} tokens."
-        )
-        raise Refusal(413, sentence)
-
-
-def _openai(
-    vectors: Floats, embeddings: Sequence[Embedding], request: EmbeddingsRequest, model: str
-) -> dict[str, Any]:
-    as_bytes = request.encoding_format == "base64"
-    data = [
-        {
-            "object": "embedding",
-            "index": place,
-            "embedding": base64.b64encode(vector.astype("<f4").tobytes()).decode() if as_bytes else vector,
-        }
-        for place, vector in enumerate(vectors)
-    ]
-    tokens = sum(item.tokens for item in embeddings)
-    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return {"object": "list", "data": data, "model": request.model or model, "usage": usage}
 
 
 COMPARE_DEPTH = 50  # /compare looks this deep for a result's rank in the other system
