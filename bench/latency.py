@@ -124,16 +124,8 @@ def ours(folder: Path, texts: Sequence[str], args: argparse.Namespace) -> Callab
     from liebig.indexes.exact import ExactIndex
     from liebig.model.encoder import Encoder
     from liebig.search.embed import Embedder
-    from liebig.search.systems import (
-        Hybrid,
-        Lexical,
-        Once,
-        QueryEncoder,
-        SentenceScores,
-        System,
-        of_texts,
-        weighted_by,
-    )
+    from liebig.search.fusion import weighted_by
+    from liebig.search.systems import Hybrid, Lexical, Once, QueryEncoder, SentenceScores, System, of_texts
     from liebig.stages.bm25 import STAGE, BM25Config
     from liebig.vectors import Shard
 

@@ -31,7 +31,8 @@ from liebig.builder.questions import STAGE as QUESTIONS, Question, QuestionsConf
 from liebig.builder.runner import Builder, encode_passages, encode_sentences
 from liebig.collection import Collection
 from liebig.model.encoder import Encoder
-from liebig.search.systems import FUSION_DEPTH, SENTENCE_SHARE, SENTENCES, Hits, open_system, weighted_by
+from liebig.search.fusion import FUSION_DEPTH, SENTENCE_SHARE, SENTENCES, Hits, weighted_by
+from liebig.search.systems import open_system
 from liebig.stages.bm25 import STAGE as BM25, BM25Config
 from liebig.vectors import Vectors
 

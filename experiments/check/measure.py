@@ -65,7 +65,7 @@ from liebig.builder import questions as making
 from liebig.builder.judge import HYBRIDS
 from liebig.builder.questions import Question, QuestionsConfig, _sample, bare, choose, draw_pool, hold_out
 from liebig.builder.signs import CorpusSigns, signs_of_texts
-from liebig.search.systems import FUSION_DEPTH, SENTENCE_SHARE, SPREAD_RANK, SPREAD_TIMES
+from liebig.search.fusion import FUSION_DEPTH, SENTENCE_SHARE, SPREAD_RANK, SPREAD_TIMES
 
 K1, B, TOP = 0.9, 0.4, 10
 LEAST_OF_KIND = 10

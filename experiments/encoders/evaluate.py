@@ -42,7 +42,7 @@ from liebig.measures.evaluator import (
     judgements_from_records as from_records,
 )
 from liebig.model.settings import Precision
-from liebig.search.systems import Hits, ranks_by, weighted_by
+from liebig.search.fusion import Hits, ranks_by, weighted_by
 from liebig.stages import STAGES
 
 SETS = ("medquad", "scifact", "cranfield", "squad")

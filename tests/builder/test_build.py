@@ -23,9 +23,9 @@ from liebig.cli import main, make_app
 from liebig.model import onnx_graph
 from liebig.model.cross_encoder import CrossEncoder
 from liebig.model.encoder import Encoder, TorchModel
+from liebig.search.fusion import SPREAD_TIMES
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import RetrieverDescription, read
-from liebig.search.systems import SPREAD_TIMES
 from liebig.stages import encode as encode_command
 from liebig.train.log import read_log
 from liebig.train.stopping import FEW

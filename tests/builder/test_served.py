@@ -21,9 +21,9 @@ from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
 from liebig.model.folder import text_reader
 from liebig.ragged import Ragged
+from liebig.search.fusion import weighted_by
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import read
-from liebig.search.systems import weighted_by
 
 DATA = Path(os.environ.get("LIEBIG_DATA", Path(__file__).parents[3] / "shared" / "data"))
 

@@ -16,9 +16,10 @@ from liebig.base.records import Passage, Query
 from liebig.cli import make_app
 from liebig.commands.search import ask_retriever
 from liebig.model.cross_encoder import CrossEncoder
+from liebig.search.fusion import reciprocal_rank
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import read, write
-from liebig.search.systems import Hybrid, Recorded, Reranked, reciprocal_rank
+from liebig.search.systems import Hybrid, Recorded, Reranked
 from liebig.stages.retrieve import RetrieveConfig, run
 
 QUESTION = "which nutrient limits the growth of barley"

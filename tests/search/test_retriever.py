@@ -19,9 +19,10 @@ from liebig.cli import make_app
 from liebig.indexes.exact import ExactIndex
 from liebig.search.answer import Result, by_document
 from liebig.search.embed import Embedder
+from liebig.search.fusion import weighted_by
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import NAME, RetrieverDescription, read, write
-from liebig.search.systems import Filtered, System, open_system, weighted_by
+from liebig.search.systems import Filtered, System, open_system
 from liebig.stages import STAGES
 
 QUESTION = "which nutrient limits the growth of barley"

@@ -14,21 +14,10 @@ from liebig.bm25.analysis import Analyzer
 from liebig.cli import make_app
 from liebig.collection import Collection
 from liebig.indexes.exact import ExactIndex
-from liebig.search import systems
+from liebig.search import fusion
 from liebig.search.explain import snippet
-from liebig.search.systems import (
-    Folded,
-    Hits,
-    Hybrid,
-    SentenceScores,
-    System,
-    fold,
-    open_system,
-    ranks_by,
-    reciprocal_rank,
-    weighted,
-    weighted_by,
-)
+from liebig.search.fusion import Hits, ranks_by, reciprocal_rank, weighted, weighted_by
+from liebig.search.systems import Folded, Hybrid, SentenceScores, System, fold, open_system
 from liebig.stages.bm25 import BM25Config, run as run_bm25
 from liebig.stages.retrieve import RankFusion, RetrieveConfig, ScoreFusion, _fuse, run
 from liebig.vectors import Shard, write_shard, write_summary
@@ -210,15 +199,15 @@ def test_spread_keeps_how_sure_a_list_is():
     assert fused(sure) == pytest.approx({"a": 0.5, "b": 0.5, "c": 0.2})
     assert fused(unsure) == pytest.approx({"a": 0.025, "b": 0.5125, "c": 0.2})
     many = [
-        (str(i), 20.0 - i / 100) for i in range(systems.FUSION_DEPTH)
+        (str(i), 20.0 - i / 100) for i in range(fusion.FUSION_DEPTH)
     ]  # where more may have been found, the lowest is 0
     fused_many = dict(weighted([many], [1.0], "spread"))
     assert (fused_many["0"], fused_many["99"]) == (1, 0), "divided by the range, not by the best score"
     assert weighted([[("a", 0.0)], [("a", -1.0)]], [0.5, 0.5], "spread", [None, 0.4]) == [("a", 0.0)]
-    assert systems.spread_at([(str(i), 1 - i / 10) for i in range(20)]) == pytest.approx(
-        systems.SPREAD_TIMES * 0.9
+    assert fusion.spread_at([(str(i), 1 - i / 10) for i in range(20)]) == pytest.approx(
+        fusion.SPREAD_TIMES * 0.9
     )
-    assert systems.spread_at([]) == 0
+    assert fusion.spread_at([]) == 0
 
 
 def test_a_weight_of_one_is_the_first_system_alone():

@@ -33,20 +33,9 @@ from liebig.measures.evaluator import (
     judgements_from_mapping as from_mapping,
 )
 from liebig.methods.reranker import Scorer
+from liebig.search.fusion import SENTENCE_SHARE, SENTENCES, Hits, spread_at, weighted_by
 from liebig.search.retriever_folder import SystemName
-from liebig.search.systems import (
-    SENTENCE_SHARE,
-    SENTENCES,
-    Hits,
-    Hybrid,
-    Norm,
-    Recorded,
-    Reranked,
-    SentenceScores,
-    System,
-    spread_at,
-    weighted_by,
-)
+from liebig.search.systems import Hybrid, Norm, Recorded, Reranked, SentenceScores, System
 
 CUT = 10
 MEASURE = parse(f"nDCG@{CUT}")
@@ -403,7 +392,7 @@ def decided(
 
 
 def unit_of(questions: Sequence[Question], lists: Sequence[Hits]) -> float:
-    """The unit of an encoder's scores (`systems.weighted` with the norm `spread`), by its hits for every question.
+    """The unit of an encoder's scores (`fusion.weighted` with the norm `spread`), by its hits for every question.
 
     1 without any. A passage has the title or the sentence that a question made from it is, and may stand out further
     than answers to people's questions do; so of each kind the median counts, and each kind the same. A user's own

@@ -39,8 +39,8 @@ from liebig.indexes import open_index
 from liebig.search import retriever_folder as description
 from liebig.search.engine_generation import FREQUENCIES, SUMMARY, TERMS, EngineFile, EngineVectors
 from liebig.search.filters import filterable
+from liebig.search.fusion import SENTENCES
 from liebig.search.retriever_folder import RetrieverDescription
-from liebig.search.systems import SENTENCES
 from liebig.vectors import starts
 
 CONTENTS, KEY = "contents.npy", "key.txt"

@@ -1,4 +1,4 @@
-"""The unit of the vectors' scores in a hybrid, measured over all passages (`systems.weighted` with the norm `spread`).
+"""The unit of the vectors' scores in a hybrid, measured over all passages (`fusion.weighted` with the norm `spread`).
 
 The check compares systems on a pool of a few thousand passages. In an index of ten times as many, the tenth hit is
 nearer to the first, so the unit of the pool would be too large there, and the vectors would count for too little. This
@@ -21,7 +21,7 @@ from liebig.base.workspace import Folder
 from liebig.builder.check import SPREAD, EncodedOnce, enough
 from liebig.builder.judge import unit_of
 from liebig.builder.questions import read as read_questions
-from liebig.search.systems import SPREAD_RANK
+from liebig.search.fusion import SPREAD_RANK
 
 
 class SpreadConfig(Config):

@@ -25,9 +25,10 @@ from liebig.builder import check
 from liebig.builder.judge import BASELINE, DEPTH, PLAIN, SystemChoice
 from liebig.measures import parse
 from liebig.measures.evaluator import block_from_mapping, evaluate, judgements_from_mapping
+from liebig.search.fusion import Hits, weighted_by
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import WORK
-from liebig.search.systems import Hits, Hybrid, open_system, weighted_by
+from liebig.search.systems import Hybrid, open_system
 
 FILE = Path(__file__).with_name("questions.jsonl")
 ANSWERS = 2  # the grade of a document that answers the question

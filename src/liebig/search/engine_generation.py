@@ -29,9 +29,10 @@ from liebig.collection import Collection
 from liebig.collection.lookup import read_strings
 from liebig.engines import EngineText, FilterCondition, SearchEngine, engine_class
 from liebig.search.filters import DATES, Facets, Filters, comparisons, folded, seconds_of
+from liebig.search.fusion import Hits
 from liebig.search.generation import Generation
 from liebig.search.query_language import FieldCondition, ParsedQuery
-from liebig.search.systems import Folded, Hits, QueryVectors, SentenceScores, System
+from liebig.search.systems import Folded, QueryVectors, SentenceScores, System
 from liebig.vectors import document_of
 
 SUMMARY, TERMS, FREQUENCIES = "engine.json", "terms", "frequencies.npy"

@@ -24,15 +24,13 @@ from liebig.collection import KINDS, Collection
 from liebig.indexes import open_index
 from liebig.search.filters import Facets, Filters, Owners, Passing
 from liebig.search.floor import Floor
+from liebig.search.fusion import SENTENCE_SHARE, SENTENCES, Hits, weighted_by
 from liebig.search.matching import WordMatcher
 from liebig.search.query_language import ParsedQuery
 from liebig.search.retriever_folder import SYSTEMS, RetrieverDescription, SystemName
 from liebig.search.suggest import suggestion
 from liebig.search.systems import (
-    SENTENCE_SHARE,
-    SENTENCES,
     Filtered,
-    Hits,
     Hybrid,
     Lexical,
     Once,
@@ -44,7 +42,6 @@ from liebig.search.systems import (
     VectorSpace,
     cached_ids,
     of_texts,
-    weighted_by,
 )
 from liebig.vectors import document_of
 

@@ -24,7 +24,7 @@ from liebig.base.machine import remove_lock
 NAME = "retriever.json"
 WORK = "work"  # below the folder: stages of a build that no search reads
 VERSION = 1
-Norm = Literal["minmax", "spread"]  # how a hybrid brings scores to one scale (`systems.weighted`)
+Norm = Literal["minmax", "spread"]  # how a hybrid brings scores to one scale (`fusion.weighted`)
 SystemName = Literal["hybrid", "dense", "bm25", "reranked"]
 SYSTEMS: tuple[SystemName, ...] = get_args(SystemName)
 PARTS = ("collection", "bm25", "index", "sentences", "model", "query", "checks", "reranker", "engine")
@@ -46,7 +46,7 @@ RERANK_DEPTH = 50  # hits that a reranker orders
 class RetrieverDescription:
     """What retriever.json says: sub-folders (None: there is none), the system of choice, and how systems are asked.
 
-    In a hybrid, `weight` is that of BM25 and `spread` the unit of the vectors' scores (`systems.weighted`). `depth` is
+    In a hybrid, `weight` is that of BM25 and `spread` the unit of the vectors' scores (`fusion.weighted`). `depth` is
     the number of hits that the reranker orders.
     """
 

@@ -25,13 +25,12 @@ from liebig.bm25.search import BM25
 from liebig.collection import Collection
 from liebig.formats.trec import run_lines
 from liebig.indexes import open_index
+from liebig.search.fusion import Fuse, Hits, ranks_by, weighted_by
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import SystemName
 from liebig.search.systems import (
     DenseSystem,
     Folded,
-    Fuse,
-    Hits,
     Hybrid,
     Lexical,
     QueryEncoder,
@@ -39,8 +38,6 @@ from liebig.search.systems import (
     System,
     by_name,
     of_texts,
-    ranks_by,
-    weighted_by,
 )
 from liebig.vectors import Vectors, document_of
 

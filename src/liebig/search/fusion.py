@@ -1,0 +1,94 @@
+"""Fusion: several rankings as one. Equal results keep the order of the first system."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from operator import itemgetter
+
+import numpy as np
+
+from liebig.search.retriever_folder import Norm
+
+Hits = list[tuple[str, float]]  # ids and scores of one query, best first
+Fuse = Callable[[Sequence[Hits]], Hits]
+DAMPING = 60
+SENTENCES = "sentences"  # the name of their part in a hybrid
+FUSION_DEPTH = 100  # passages that each system of a hybrid is asked for at least
+SENTENCE_SHARE = 0.25  # of the weight of vectors in a hybrid, that of sentences (chosen on three dev sets)
+SPREAD_RANK, SPREAD_TIMES = 10, 1.85  # of the difference that `spread_at` measures (chosen on three dev sets)
+
+
+def reciprocal_rank(
+    lists: Sequence[Hits], weights: Sequence[float] | None = None, damping: float = DAMPING
+) -> Hits:
+    """Reciprocal rank fusion (Cormack et al. 2009): the sum of weight / (damping + rank), ranks from 1."""
+    total: dict[str, float] = {}
+    for weight, hits in zip(weights or [1.0] * len(lists), lists):
+        for rank, (id, _) in enumerate(hits, 1):
+            total[id] = total.get(id, 0.0) + weight / (damping + rank)
+    return _ordered(total.items())
+
+
+def weighted(
+    lists: Sequence[Hits],
+    weights: Sequence[float],
+    norm: Norm = "minmax",
+    spreads: Sequence[float | None] | None = None,
+) -> Hits:
+    """The weighted sum of scores that were made comparable.
+
+    `minmax` brings the scores of each list to [0, 1]. It makes a list whose hits are all alike count as much as one
+    with a clear winner. `spread` does not: scores are counted from the lowest of the
+    list, in units of `spreads`, which are the same for all queries (`spread_at`); a list without one, as that of BM25,
+    is divided by its range. A passage that a system did not find gets that system's lowest score.
+    """
+    ids = list(dict.fromkeys([id for hits in lists for id, _ in hits]))
+    totals = [0.0] * len(ids)
+    for weight, hits, spread in zip(weights, lists, spreads or [None] * len(lists)):
+        if not hits:
+            continue
+        scores, lowest = _normalised([score for _, score in hits], norm, spread)
+        own = dict(zip([id for id, _ in hits], scores)).get
+        totals = [total + weight * own(id, lowest) for id, total in zip(ids, totals)]
+    return _ordered(zip(ids, totals))
+
+
+def _normalised(
+    scores: Sequence[float], norm: Norm, spread: float | None = None
+) -> tuple[list[float], float]:
+    """Scores made comparable, and the score of what was not found: never above what was."""
+    values = np.array(scores, np.float64)
+    if norm == "spread":
+        # BM25 finds what has a word of the query: where that is less than was asked for, the others have 0.
+        lowest = 0.0 if spread is None and len(values) < FUSION_DEPTH else values.min()
+        unit = values.max() - lowest if spread is None else spread
+        return ((values - lowest) / unit if unit > 0 else np.zeros(len(values))).tolist(), 0.0
+    span = values.max() - values.min()
+    return ((values - values.min()) / span if span > 0 else np.ones(len(values))).tolist(), 0.0
+
+
+def spread_at(hits: Hits) -> float:
+    """By how much the best hit stands out: what the unit of an encoder's scores is measured by, over many queries."""
+    scores = [score for _, score in hits[:SPREAD_RANK]]
+    return SPREAD_TIMES * (scores[0] - scores[-1]) if scores else 0.0
+
+
+def _ordered(totals: Iterable[tuple[str, float]]) -> Hits:
+    return sorted(totals, key=itemgetter(1), reverse=True)
+
+
+def weighted_by(weight: float, norm: Norm, sentences: float = 0.0, spread: float = 1.0) -> Fuse:
+    """Weighted fusion of BM25 and vectors, which have the rest of the weight.
+
+    With `sentences`, a share of that rest, there is a third one: the vectors of sentences. `spread` is the unit of the
+    vectors' scores.
+    """
+    rest = 1 - weight
+    shares = (rest * (1 - sentences), rest * sentences) if sentences else (rest,)
+    return partial(weighted, weights=(weight, *shares), norm=norm, spreads=(None, *(spread for _ in shares)))
+
+
+def ranks_by(weight: float, damping: float = DAMPING) -> Fuse:
+    """Reciprocal rank fusion of two systems with a weight."""
+    return partial(reciprocal_rank, weights=(weight, 1 - weight), damping=damping)
