@@ -23,7 +23,7 @@ from builds import DEV, arguments, judged
 from numpy.typing import NDArray
 
 from liebig.base.records import Query
-from liebig.builder import build as building
+from liebig.builder import reading
 from liebig.builder.build_config import BuildConfig
 from liebig.builder.check import enough
 from liebig.builder.judge import BESIDE_SENTENCES, PLAIN, SystemJudge, unit_of
@@ -79,7 +79,7 @@ class JudgedSet:
         self.encoders = {"start": config.start, **encoders}
         (out / name).mkdir(parents=True, exist_ok=True)
         self._builder = Builder(out / name, lambda line: None)
-        self._collection = building.read_collection(self._builder, config, config.start)
+        self._collection = reading.read_collection(self._builder, config, config.start)
         self.passages = list(Collection(self._collection).passages())
         self.number = {passage.id: i for i, passage in enumerate(self.passages)}
         made = self._builder.work(

@@ -26,9 +26,9 @@ from liebig.base.progress import counted, duration
 from liebig.base.records import Document, Passage, Section
 from liebig.bm25.index import write_segments
 from liebig.bm25.search import BM25Settings
-from liebig.builder.build import passage_length, sentence_language
 from liebig.builder.build_config import BuildConfig
 from liebig.builder.questions import QuestionsConfig
+from liebig.builder.reading import passage_length, sentence_language
 from liebig.builder.steps import BY_SENTENCES
 from liebig.builder.training import LONGEST, batch_size
 from liebig.collection import Collection, is_collection

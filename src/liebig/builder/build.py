@@ -31,12 +31,11 @@ from typing import Any
 
 from liebig import encoders
 from liebig.base import own_sources, workspace
-from liebig.base.config import Config, InputPath, inputs, recorded
+from liebig.base.config import Config, InputPath
 from liebig.base.errors import DataError, RecipeError, WorkspaceError
 from liebig.base.hub import model_folder
-from liebig.base.json_file import FileModel, read_json
 from liebig.base.pipeline import Stage
-from liebig.base.progress import Whole, counted
+from liebig.base.progress import Whole
 from liebig.base.records import Document
 from liebig.base.workspace import Folder
 from liebig.builder import check, user_questions
@@ -46,6 +45,7 @@ from liebig.builder.judge import START, SystemChoice
 from liebig.builder.lessons import learn_from_teacher
 from liebig.builder.question_training import train_on_questions
 from liebig.builder.questions import STAGE as QUESTIONS, QuestionsConfig
+from liebig.builder.reading import count_copies, language_lines, read_collection, unread_lines
 from liebig.builder.runner import Builder, encode_passages, encode_sentences, index_sentences, index_vectors
 from liebig.builder.signs import signs_of
 from liebig.builder.spread import STAGE as SPREAD, SpreadConfig
@@ -55,10 +55,9 @@ from liebig.builder.user_questions import GIVEN, UserQuestionsConfig
 from liebig.collection import Collection
 from liebig.formats.convert import user_converters
 from liebig.formats.documents import document_lines
-from liebig.formats.ledger import FILES, SKIPPED, summary_lines
-from liebig.formats.output import json_line, write_lines
+from liebig.formats.output import write_lines
 from liebig.model.cross_encoder import CrossEncoder, read_files, reranker_folder
-from liebig.model.folder import encoder_folder, text_reader
+from liebig.model.folder import encoder_folder
 from liebig.model.loading import check_folder
 from liebig.model.onnx_graph import WRITERS, is_export, needs
 from liebig.model.settings import ModelSettings
@@ -66,17 +65,8 @@ from liebig.search import retriever_folder as description
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import RERANK_DEPTH as RERANKED, WORK, RetrieverDescription
 from liebig.stages.bm25 import STAGE as BM25, BM25Config
-from liebig.stages.init import STAGE as INIT, InitConfig
-from liebig.stages.passages import AUTO, COPIES, LENGTH, STAGE as PASSAGES, PassagesConfig
-from liebig.text.languages import NAMES
-from liebig.text.sentences import LANGUAGES
+from liebig.stages.passages import AUTO
 from liebig.train.log import warnings_of
-
-ROOM = 28  # tokens of the model's length left to titles and special tokens
-TABLES_SHOWN = 5  # tables whose columns are printed
-FILES_SHOWN = 20  # lines of the table of files that were not read
-LANGUAGES_SHOWN = 8
-FOREIGN = 0.02  # share of documents in other languages from which a multilingual encoder is recommended
 
 
 class ModelConfig(Config):
@@ -341,111 +331,18 @@ def kept_documents(out: Path) -> Path:
     return out / WORK / "documents.jsonl"
 
 
-def earlier_run(folder: Path, config: Config, *same: str) -> tuple[Path, ...]:
-    """The folder, if the same version of Liebig wrote it by the same recipe; but for the inputs named in `same`, what
-    it was made of may have changed since."""
-    try:
-        manifest = workspace.verify(folder)
-    except WorkspaceError:
-        return ()
-    recipe, versions = workspace.plain(recorded(config)), workspace.versions()
-    alike = manifest.recipe == recipe and manifest.versions.get("liebig") == versions.get("liebig")
-    paths = inputs(config)
-    alike = alike and all(manifest.inputs[name] == workspace.digest(paths[name]) for name in same)
-    return (folder,) if alike else ()
-
-
-class ReadSummary(FileModel):
-    """Of `summary.json`: what became of the files, and what the columns of tables were taken for."""
-
-    files: dict[str, Any]
-    tables: dict[str, str] = {}
-
-
-def read_collection(builder: Builder, config: BuildConfig, model: Path) -> Path:
-    """Documents and passages of the sources, and the list of files that could not be read."""
-    reading = InitConfig(
-        paths=config.sources,
-        format=config.format,
-        strict=config.strict,
-        languages=config.language is None,
-        exclude=config.exclude,
-        include=config.include,
-        ignore_files=config.ignore_files,
-        convert=(*user_converters(), *config.convert),
-    )
-    before = earlier_run(builder.out / WORK / "read", reading)
-    read = builder.work("read", INIT, reading.model_copy(update={"reuse": before}))
-    summary = read_json(read / "summary.json", ReadSummary)
-    (builder.out / FILES).write_text(json_line(summary.files), encoding="utf-8")
-    skipped = builder.out / SKIPPED
-    skipped.unlink(missing_ok=True)
-    if (read / SKIPPED).is_file():
-        shutil.copyfile(read / SKIPPED, skipped)
-    for table, columns in list(summary.tables.items())[:TABLES_SHOWN]:
-        builder.say(f"{table}: {columns}")
-    cut = PassagesConfig(
-        collection=read,
-        tokenizer=model,
-        length=passage_length(model),
-        language=sentence_language(config.language),
-        copies=True,
-    )
-    now = builder.before
-    before = () if now is None else earlier_run(builder.out / now.collection, cut, "tokenizer")
-    return builder.part("collection", PASSAGES, cut.model_copy(update={"reuse": before}))
-
-
-def unread_lines(out: Path) -> list[str]:
-    """What was not read, by suffix and reason; nothing where all files were read."""
-    files = read_json(out / FILES, dict[str, Any])
-    if not files["not_read"] and not files["cut"]:
-        return []
-    cut = f", of which {counted(len(files['cut']), 'files')} in part" if files["cut"] else ""
-    first, *rows = summary_lines(files, FILES_SHOWN)
-    return ["", f"{first}{cut}. {out / SKIPPED} lists each with its reason.", *rows]
-
-
-def passage_length(model: Path) -> int:
-    """Tokens of a passage that a model can read whole."""
-    return max(8, min(LENGTH, text_reader(model).max_length - ROOM))
-
-
-def sentence_language(language: str | None) -> str | None:
-    """The language whose abbreviations are known, None of another one; AUTO where every document has its own."""
-    return AUTO if language is None else language if language in LANGUAGES else None
-
-
-def _languages(counts: Mapping[str, int], bundled: bool) -> list[str]:
-    """Which languages the documents are in, and what that means for the bundled encoder, as sentences."""
-    known = {code: count for code, count in counts.items() if code}
-    if not known:
-        return []
-    shown = [f"{NAMES[code].capitalize()} {count:,}" for code, count in list(known.items())[:LANGUAGES_SHOWN]]
-    more = len(known) - len(shown)
-    rest = [f"{more} more" if more else "", f"unknown {counts['']:,}" if counts.get("") else ""]
-    lines = [f"Languages of the documents: {', '.join([*shown, *filter(None, rest)])}"]
-    foreign = sum(known.values()) - known.get("en", 0)
-    if bundled and foreign >= FOREIGN * sum(counts.values()):
-        lines.append(
-            f"{foreign:,} documents are not in English, and the bundled encoder is made for English: words find them, "
-            "its vectors hardly do. Name a multilingual encoder with --model, such as multilingual-e5 or bge-m3"
-        )
-    return lines
-
-
 def _index_words(builder: Builder, config: BuildConfig) -> IndexedCorpus:
     """Read the sources, and index the words of all passages."""
     builder.whole.begin("read")
     collection = read_collection(builder, config, config.start)
     builder.whole.begin("bm25")
     counts = Collection(builder.out / WORK / "read").languages
-    if copies := _count_copies(collection):
+    if copies := count_copies(collection):
         are = (
             "1 document is a copy of another" if copies == 1 else f"{copies:,} documents are copies of others"
         )
         builder.say(f"{are}, wholly or nearly; a hit says where else it is (also in)")
-    for line in _languages(counts, config.model is None and config.teacher is None):
+    for line in language_lines(counts, config.model is None and config.teacher is None):
         builder.say(line)
     bm25 = builder.part("bm25", BM25, _bm25_config(collection, config))
     main = config.language or next(filter(None, counts), "en")
@@ -453,11 +350,6 @@ def _index_words(builder: Builder, config: BuildConfig) -> IndexedCorpus:
     corpus = IndexedCorpus(collection, Collection(collection).count("passages"), signs, bm25, main)
     builder.by_sentences = corpus.by_sentences
     return corpus
-
-
-def _count_copies(collection: Path) -> int:
-    path = collection / COPIES
-    return int(read_json(path, dict[str, int])["copies"]) if path.is_file() else 0
 
 
 def _bm25_config(collection: Path, config: BuildConfig) -> BM25Config:

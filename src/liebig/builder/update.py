@@ -27,11 +27,12 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Whole, counted
 from liebig.base.records import Document, Passage
 from liebig.base.workspace import Folder
-from liebig.builder.build import absolute, read_collection, unread_lines
+from liebig.builder.build import absolute
 from liebig.builder.build_config import READING, BuildConfig, reading_options
 from liebig.builder.check import read as read_check, read_spread
 from liebig.builder.judge import START
 from liebig.builder.push import push_again, pushed_source
+from liebig.builder.reading import read_collection, unread_lines
 from liebig.builder.runner import Builder, Long, Part, passage_encoding, sentence_encoding
 from liebig.builder.spread import STAGE as SPREAD, SpreadConfig
 from liebig.collection import Collection
