@@ -3,7 +3,8 @@
 import pytest
 
 from liebig.base.errors import DataError
-from liebig.builder.build import BuildConfig, read_collection, unread_lines
+from liebig.builder.build import BuildConfig
+from liebig.builder.reading import read_collection, unread_lines
 from liebig.builder.runner import Builder
 
 

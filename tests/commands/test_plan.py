@@ -10,7 +10,8 @@ from liebig import encoders
 from liebig.base import machine, pipeline
 from liebig.base.errors import RecipeError
 from liebig.base.machine import memory
-from liebig.builder.build import BuildConfig, read_collection
+from liebig.builder.build import BuildConfig
+from liebig.builder.reading import read_collection
 from liebig.builder.runner import Builder
 from liebig.cli import make_app
 from liebig.collection import Collection

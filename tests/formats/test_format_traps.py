@@ -3,14 +3,12 @@
 import itertools
 import pickle
 import struct
-import sys
-import types
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from liebig.base.errors import DataError, MissingDependency
+from liebig.base.errors import DataError
 from liebig.base.records import Group, Hit, Judgement, Passage, Query, ScoredPair, Tuple
 from liebig.formats import detect, dpr, msmarco, trec
 from liebig.formats.items import Options, split_in

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from liebig.formats.markup import parse_markdown, parse_plain, parse_rst
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Section
 from liebig.formats import detect
 from liebig.formats.items import Options
+from liebig.formats.markup import parse_markdown, parse_plain, parse_rst
 from liebig.formats.outline import Article
 from liebig.formats.parsers import PARSERS, parse_as, parse_html
 

@@ -34,8 +34,8 @@ from liebig.measures.evaluator import (
 )
 from liebig.methods.reranker import Scorer
 from liebig.search.fusion import SENTENCE_SHARE, SENTENCES, Hits, spread_at, weighted_by
-from liebig.search.retriever_folder import SystemName
-from liebig.search.systems import Hybrid, Norm, Recorded, Reranked, SentenceScores, System
+from liebig.search.retriever_folder import Norm, SystemName
+from liebig.search.systems import Hybrid, Recorded, Reranked, SentenceScores, System
 
 CUT = 10
 MEASURE = parse(f"nDCG@{CUT}")
