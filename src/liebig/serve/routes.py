@@ -46,7 +46,7 @@ from liebig.serve.requests import (
     SearchRequest,
     System,
 )
-from liebig.serve.rows import document_rows, document_view, side_by_side, why_nothing, with_snippets
+from liebig.serve.result_rows import document_rows, document_view, side_by_side, why_nothing, with_snippets
 from liebig.serve.vector_routes import embed_routes
 
 if TYPE_CHECKING:
