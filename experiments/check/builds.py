@@ -22,7 +22,7 @@ from measure import DISCOUNT, TOP
 
 from liebig import Retriever
 from liebig.search.answer import SearchOptions
-from liebig.search.systems import FUSION_DEPTH, weighted
+from liebig.search.fusion import FUSION_DEPTH, weighted
 
 DOCUMENTS = {"novels": (1, 250_000), "win32": (150, 4_000)}  # documents, and characters of each
 ASKED = 300
