@@ -70,7 +70,7 @@ class BuildConfig(Config):
         ge=0,
         description=(
             "Train on the corpus too, for this many minutes, and at most as long again on --questions; 0 trains "
-            "nothing [default: train only with --teacher, with 60 or more --questions, or if the encoder cannot "
+            "nothing [default: train only with --teacher, with 20 or more judged --questions, or if the encoder cannot "
             "retrieve yet, for 30 minutes at most]."
         ),
     )
