@@ -1,7 +1,9 @@
 """Every file of a folder is read, or listed with the reason why it was not."""
 
 import gzip
+import io
 import json
+import tarfile
 
 import pytest
 
@@ -158,3 +160,30 @@ def test_of_a_large_log_both_ends_are_read(tmp_path, monkeypatch):
     [limit] = ledger.cut.values()
     assert limit.endswith("bytes are not")
     assert "cut" not in item.record.metadata
+
+
+def test_links_of_an_archive_are_files_or_are_listed(tmp_path):
+    (tmp_path / "in").mkdir()
+    with tarfile.open(tmp_path / "in" / "a.tar.gz", "w:gz") as archive:
+        text = b"A zither lies in the attic.\n"
+        kinds = {
+            "notes/zither.md": (tarfile.REGTYPE, ""),
+            "notes/hard.md": (tarfile.LNKTYPE, "notes/zither.md"),
+            "soft.md": (tarfile.SYMTYPE, "notes/../notes/zither.md"),
+            "outside.md": (tarfile.SYMTYPE, "/etc/hostname"),
+            "above.md": (tarfile.SYMTYPE, "../notes/zither.md"),
+            "gone.md": (tarfile.LNKTYPE, "nothing.md"),
+            "loop.md": (tarfile.SYMTYPE, "loop.md"),
+            "pipe": (tarfile.FIFOTYPE, ""),
+        }
+        for name, (kind, target) in kinds.items():
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, target
+            member.size = len(text) if kind == tarfile.REGTYPE else 0
+            archive.addfile(member, io.BytesIO(text))
+    collection, summary = init(tmp_path / "in", tmp_path / "out")
+    read = {f"a.tar.gz/{name}" for name in ("notes/zither.md", "notes/hard.md", "soft.md")}
+    assert {document.id for document in collection.documents()} == read
+    assert [summary["files"][name] for name in ("seen", "read", "skipped", "ignored")] == [8, 3, 5, 0]
+    listed = (tmp_path / "out" / "skipped.txt").read_text()
+    assert listed.count(": this is a link out of the archive, a pipe or a device, not a file") == 5

@@ -134,8 +134,8 @@ def test_links_in_an_archive_are_not_followed(tmp_path):
         link = tarfile.TarInfo("corpus.jsonl")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         archive.addfile(link)
-    with pytest.raises(DataError, match="empty"):
-        source_of(tmp_path / "t.tar")
+    with pytest.raises(DataError, match="a link out of the archive"):
+        source_of(tmp_path / "t.tar").head()
 
 
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04rubbish", zipped({"a": DATA})[:200]])

@@ -797,16 +797,34 @@ def _check_archive(source: InputSource, sizes: list[int], packed: int) -> None:
 def _tar_members(source: InputSource) -> Iterator[tuple[str, Member]]:
     try:
         archive = _opened_tar(source)
-        members = list(islice((member for member in archive if member.isfile()), MEMBERS + 1))
+        members = list(islice((member for member in archive if not member.isdir()), MEMBERS + 1))
         size = cast(BinaryIO, archive.fileobj).seek(0, io.SEEK_END)
     except DAMAGE as error:
         raise source.damaged(error) from None
-    _check_archive(
-        source, [member.size for member in members], size
-    )  # a sparse file may be larger than the archive
-    for member in members:
-        opener = partial(_open_in_tar, source, member)
-        yield member.name.removeprefix("./"), Member(opener, Stored(member.size, member.mtime))
+    files = {posixpath.normpath(member.name): member for member in members if member.isfile()}
+    targets = [member if member.isfile() else files.get(_target(member)) for member in members]
+    # A sparse file may be larger than the archive, and many links may name one file.
+    _check_archive(source, [target.size for target in targets if target is not None], size)
+    for member, target in zip(members, targets):
+        name = member.name.removeprefix("./")
+        if target is None:
+            yield (
+                name,
+                Member(partial(_refuse_link, f"{source.label}!{name}"), Stored(1, member.mtime)),
+            )  # 0 would be empty
+        else:
+            yield name, Member(partial(_open_in_tar, source, target), Stored(target.size, member.mtime))
+
+
+def _target(member: tarfile.TarInfo) -> str:
+    """What a link in an archive points to: a hard link from the top of it, a symlink from where it lies."""
+    folder = posixpath.dirname(member.name) if member.issym() else ""
+    return posixpath.normpath(posixpath.join(folder, member.linkname))
+
+
+def _refuse_link(label: str) -> IO[bytes]:
+    what = "this is a link out of the archive, a pipe or a device, not a file"
+    raise DataError(what, file=label, fix="pack what it points to")
 
 
 @lru_cache(maxsize=OPEN_ARCHIVES)
