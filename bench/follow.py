@@ -31,7 +31,10 @@ def main() -> None:
             note.write_text(f"# Note {number}\n\nThe valve of pump {time.time_ns()} was opened.\n")
             began = time.process_time(), time.perf_counter()
             update(args.retriever, [], lambda line: None)
-            print(f"{time.process_time() - began[0]:.2f} CPU s, {time.perf_counter() - began[1]:.2f} s")
+            print(
+                f"{time.process_time() - began[0]:.2f} CPU s, {time.perf_counter() - began[1]:.2f} s",
+                flush=True,
+            )
     note.unlink()
 
 
