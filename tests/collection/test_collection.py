@@ -157,8 +157,9 @@ def test_a_damaged_index_is_refused(collection):
         Collection(collection.path).passage("p1")
 
 
-def test_an_index_of_another_file_finds_nothing_wrong_silently(collection):
-    index = OffsetIndex.build([hash64("p1")], [5])
+@pytest.mark.parametrize("offset", [5, 10**6, 2**64 - 1])
+def test_an_index_of_another_file_finds_nothing_wrong_silently(collection, offset):
+    index = OffsetIndex.build([hash64("p1")], [offset])
     index.save(collection.path / "index" / "passages")
     with pytest.raises(CorruptError, match="points to a missing record"):
         Collection(collection.path).passage("p1")

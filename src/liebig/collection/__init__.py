@@ -282,6 +282,7 @@ class Lookup:
         return (row for row in rows if row.get("id") in ids)
 
     def _row(self, offset: int) -> Row:
+        offset = min(offset, len(self._bytes))  # an index may have been crafted
         end = self._bytes.find(b"\n", offset)
         text = self._bytes[offset : end if end >= 0 else len(self._bytes)].decode("utf-8", "replace")
         try:
