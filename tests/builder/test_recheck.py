@@ -23,8 +23,8 @@ def files(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def run(monkeypatch, *arguments):
-    monkeypatch.setattr("sys.argv", ["liebig", "check", *map(str, arguments)])
+def run(monkeypatch, *arguments, options=()):
+    monkeypatch.setattr("sys.argv", ["liebig", *options, "check", *map(str, arguments)])
     with pytest.raises(SystemExit) as ended:
         main()
     return ended.value.code
@@ -50,6 +50,13 @@ def test_questions_of_a_user_are_asked_too(folder, tmp_path, monkeypatch, capsys
     assert checks["questions"]["yours"] == len(TOPICS)
     assert set(checks["questions"]) > {"yours"}
     assert checks["headline"].endswith("points.")
+
+
+def test_the_result_is_printed_quietly_too(folder, monkeypatch, capsys):
+    assert run(monkeypatch, folder, options=["--quiet"]) in (0, None)
+    said = capsys.readouterr().out
+    assert " best here, with " in said
+    assert said.rstrip().splitlines()[-1].startswith("The folder answers with ")
 
 
 def test_what_cannot_be_checked_is_one_sentence(tmp_path, monkeypatch, capsys):

@@ -40,4 +40,4 @@ def command(
         print_json(checks)
         return
     for line in ["", *sentences(checks), f"The folder answers with {checks['served']}."]:
-        announce(line)
+        typer.echo(line)  # a result: --quiet prints it too
