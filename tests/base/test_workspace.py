@@ -110,10 +110,11 @@ def test_a_file_is_hashed_again_only_when_it_changed(tmp_path, monkeypatch):
     os.utime(file, ns=(an_hour_ago, an_hour_ago))
     for _ in range(2):
         workspace.verify(out)
-    os.link(file, tmp_path / "link")  # as the next generation of an index does it
+    workspace.link(str(file), str(tmp_path / "link"))  # as the next generation of an index does it
     workspace.verify(out)
     assert hashed.count("b.txt") == 1
     file.write_bytes(file.read_bytes()[::-1])
+    os.utime(file, ns=(an_hour_ago, an_hour_ago))  # a copy in its place may have its number, size and time
     with pytest.raises(CorruptError, match="does not match"):
         workspace.verify(out)
 

@@ -263,7 +263,7 @@ def test_a_token_that_milvus_refuses_is_one_sentence(whole, tmp_path, monkeypatc
 
     monkeypatch.setattr("pymilvus.MilvusClient", refuse)
     monkeypatch.setenv("LIEBIG_ENGINE_TOKEN", "u:p")
-    with pytest.raises(LiebigError, match="auth check failure.*check the address and LIEBIG_ENGINE_TOKEN"):
+    with pytest.raises(LiebigError, match=r"auth check failure.*check the address and LIEBIG_ENGINE_TOKEN"):
         push(whole, tmp_path / "out", EngineConfig(to="milvus", uri="http://127.0.0.1:1"))
     assert not (tmp_path / "out" / "retriever.json").exists()
 

@@ -493,10 +493,13 @@ def _swap(partial: Path, out: Path) -> None:
 
 def link(source: str, target: str) -> None:
     """Give a finished file a second name. A copy on Windows: there no name of it could go while one of them is open."""
+    known = _HASHES.get(_stamp(os.stat(source)))
     try:
         (shutil.copy2 if WINDOWS else os.link)(source, target)
     except OSError:
         shutil.copy2(source, target)
+    if known is not None:  # a name more changes the stamp and no byte
+        _HASHES[_stamp(os.stat(target))] = known
 
 
 def discard(out: Path) -> None:
@@ -538,7 +541,7 @@ def hash_file(path: Path) -> str:
 
 
 def _hash_output(path: Path) -> str:
-    """The hash of a stage's file. Links to it share it, so the time at which one was made does not count."""
+    """The hash of a stage's file."""
     facts = path.stat()
     return hash_file(path) if _is_racy(facts.st_mtime_ns) else _hash_once(path, facts)
 
@@ -551,7 +554,7 @@ def _hash_readable(path: Path) -> str:
         facts = path.stat()
         if time.time() - max(facts.st_mtime, facts.st_ctime) < RACY:
             return hash_file(path)
-        return _hash_once(path, facts, facts.st_ctime_ns)
+        return _hash_once(path, facts)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
             raise
@@ -566,14 +569,23 @@ def _is_racy(changed: int) -> bool:
 _HASHES: dict[tuple[int, ...], str] = {}
 
 
-def _hash_once(path: Path, facts: os.stat_result, *more: int) -> str:
+def _hash_once(path: Path, facts: os.stat_result) -> str:
     """The hash of a file, kept while its stamp is the same: who follows a folder asks again with every change."""
-    stamp = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, *more)
+    stamp = _stamp(facts)
     if (known := _HASHES.get(stamp)) is None:
         if len(_HASHES) >= MOST_HASHES:
             _HASHES.clear()
         known = _HASHES[stamp] = hash_file(path)
     return known
+
+
+def _stamp(facts: os.stat_result) -> tuple[int, ...]:
+    """What changes with a file's bytes.
+
+    A copy keeps the time of its contents, which files that are written together share, and may get the number of a
+    file that is gone; so the time at which the inode changed counts too.
+    """
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
 
 
 def _hash_json(value: Any) -> str:
