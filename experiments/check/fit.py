@@ -392,18 +392,18 @@ def earlier(evidence: Sequence[Evidence], names: Sequence[str], real: bool) -> i
     return max(beaten_by(hybrid), key=lambda part: means[part], default=hybrid)
 
 
-def trials(path: Path) -> dict[str, ChangeValidity]:
+def trials(*paths: Path) -> dict[str, ChangeValidity]:
     """What other encoders gained over the untrained one in hybrids, by stored builds: as checked, and truly."""
     rows: dict[str, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        builds = [json.loads(line) for line in file]
+    builds = []
+    for path in paths:
+        with lzma.open(path, "rt", encoding="utf-8") as file:
+            builds += [json.loads(line) for line in file]
     for build in builds:
-        labels = {
-            "encoder trained on your questions": "yours",
-            "student": "taught",
-            "student, half way": "taught",
-        }
-        if not build["labels"]:
+        labels = {"student": "taught", "student, half way": "taught"}
+        if build.get("training") == "map":  # other trainings on questions are no longer
+            labels = {"encoder trained on your questions": "yours"}
+        elif "training" not in build and not build["labels"]:
             labels["encoder after training"] = "trained"
         compared = {one["system"]: one for one in build.get("compared", ())}
         start = compared.get("BM25 + encoder before training and its sentences")
@@ -426,6 +426,7 @@ def trials(path: Path) -> dict[str, ChangeValidity]:
     return fitted | {"reranked": RERANKED}
 
 
+BUILDS = [HERE.parent / "adaptation" / name for name in ("builds.jsonl.xz", "trainings.jsonl.xz")]
 DEMO = (0.028, -0.005)  # training in `liebig demo`: by its check, and by the questions of its test
 RERANKED = ChangeValidity(0.0, 0.05, 0.0, 0.03)  # assumed: no build with a reranker is stored
 
@@ -556,7 +557,7 @@ def main() -> None:
         print("; ".join(f"{said:.2f} {true:.2f} ({count})" for said, true, count in calibration(made)), "\n")
     for kinds in (KINDS, *(tuple(one for one in KINDS if one != kind) for kind in KINDS[2:])):
         print(", ".join(kinds), "->", summary(outcomes(readable, names, kinds), names))
-    constants = fit(readable, names, KINDS, trials(HERE.parent / "adaptation" / "builds.jsonl.xz"))
+    constants = fit(readable, names, KINDS, trials(*BUILDS))
     for kind, one in constants.kinds.items():
         flatters = dict(zip(names, one.bias))
         print(

@@ -30,7 +30,7 @@ def measured(fit):
 
 def test_the_constants_are_fitted_from_the_stored_measurements(fit, measured):
     names, cases = measured
-    changes = fit.trials(HERE.parent / "adaptation" / "builds.jsonl.xz")
+    changes = fit.trials(*fit.BUILDS)
     made = fit.tree(fit.fit(cases, names, fit.KINDS, changes))
     stored = json.loads(Path(decide.__file__).with_name("decide.json").read_text())
     assert made.keys() == stored.keys()
