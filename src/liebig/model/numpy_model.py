@@ -254,7 +254,8 @@ def read_tail(name: str, folder: Path) -> Activation:
         return unit_length
     weights, activation = WeightFile(folder / WEIGHTS), config.activation_function
     if name == "LayerNorm":
-        return weights.norm("norm", 1e-5)
+        norm = weights.norm("norm", 1e-5)
+        return lambda x_BD: norm(x_BD)
     if activation not in ACTIVATIONS:
         raise ModelError(f"this form of {name} is not supported", file=folder / "config.json")
     weight_DN = weights.floats("linear.weight").T
