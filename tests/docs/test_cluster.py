@@ -36,7 +36,7 @@ def block(words):
 
 
 def slurm():
-    return block("#SBATCH"), "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT"
+    return block("--array"), "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT"
 
 
 def kubernetes():
@@ -49,7 +49,7 @@ def kubernetes():
 
 def skypilot():
     yaml = pytest.importorskip("yaml")
-    return yaml.safe_load(block("num_nodes"))["run"], "SKYPILOT_NODE_RANK", "SKYPILOT_NUM_NODES"
+    return yaml.safe_load(block("num_nodes: 8"))["run"], "SKYPILOT_NODE_RANK", "SKYPILOT_NUM_NODES"
 
 
 def slurm_training():

@@ -6,6 +6,7 @@ import zipfile
 
 import pytest
 
+from liebig.base import own_sources
 from liebig.base.config import load, parse
 from liebig.base.errors import DataError, RecipeError
 from liebig.builder.build_config import BuildConfig
@@ -167,6 +168,7 @@ def test_neither_a_folder_nor_a_recipe_nor_a_retriever_can_name_a_command(folder
         generation=1, system="bm25", collection="c", bm25="b", model="m",
         more={"sources": [str(folder)], "convert": [hostile]},
     )  # fmt: skip
+    own_sources.note([str(folder)])
     assert built_with(before, tmp_path).convert == ()
 
 
@@ -175,6 +177,7 @@ def test_an_update_without_the_commands_of_the_build_is_refused(folder, tmp_path
         generation=1, system="bm25", collection="c", bm25="b", model="m",
         more={"sources": [str(folder)], "converted": [".odd"]},
     )  # fmt: skip
+    own_sources.note([str(folder)])
     with pytest.raises(RecipeError, match=r"was built with a converter for \.odd"):
         built_with(before, tmp_path)
     given = given_converters([".odd=cat {path}"])

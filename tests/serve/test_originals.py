@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from liebig.base import own_sources
-from liebig.base.errors import DataError
+from liebig.base.errors import DataError, RecipeError
 from liebig.formats.ledger import Ledger
 from liebig.search import retriever_folder
 from liebig.search.retriever import Retriever
@@ -134,7 +134,8 @@ def test_what_a_build_was_given_is_opened_and_what_a_folder_names_is_not(top, tm
 
     monkeypatch.setenv("LIEBIG_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(update, "_update", lambda *given: None)
-    update.update(top / "out", (), print)
+    with pytest.raises(RecipeError, match="was not indexed by you on this machine"):
+        update.update(top / "out", (), print)
     assert not own_sources.is_noted(str(top / "source"))
     update.update(top / "out", (str(top / "source"),), print)
     assert own_sources.is_noted(str(top / "source"))

@@ -53,7 +53,7 @@ class Builder:
         self.sentences: dict[tuple[Path, Path], Path] = {}  # made with the passages of a source, by a model
         self.expected: dict[str, float] = {}  # seconds, by the names of phases; those that are known
         self.before = description.read(out) if description.is_retriever(out) else None
-        self._opened: dict[str, Index] = {}
+        self.opened: dict[str, Index] = {}  # of the present generation
         description.remove_old(out, self.before)
 
     @property
@@ -63,9 +63,9 @@ class Builder:
 
     def index(self, name: str) -> Index:
         """An index of the present generation, opened once."""
-        if name not in self._opened:
-            self._opened[name] = open_index(self.out / name, hashes=False)
-        return self._opened[name]
+        if name not in self.opened:
+            self.opened[name] = open_index(self.out / name, hashes=False)
+        return self.opened[name]
 
     def work(self, name: str, stage: Stage[C], config: C) -> Path:
         planned = Planned(name, stage, config, self.out / WORK / name)

@@ -311,6 +311,7 @@ def _update(builder: Builder, before: RetrieverDescription, config: BuildConfig)
         )
         now = _with_spread(builder, before, now, counts)
     description.write(out, now)
+    builder.opened.clear()  # on Windows nothing goes that is open
     description.remove_old(out, now)
     say(
         f"{counts.new:,} new, {counts.changed:,} changed and {counts.deleted:,} deleted documents: "
