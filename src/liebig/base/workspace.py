@@ -493,13 +493,13 @@ def _swap(partial: Path, out: Path) -> None:
 
 def link(source: str, target: str) -> None:
     """Give a finished file a second name. A copy on Windows: there no name of it could go while one of them is open."""
-    known = _HASHES.get(_stamp(os.stat(source)))
+    known = _HASHES.get(stamp_of(os.stat(source)))
     try:
         (shutil.copy2 if WINDOWS else os.link)(source, target)
     except OSError:
         shutil.copy2(source, target)
     if known is not None:  # a name more changes the stamp and no byte
-        _HASHES[_stamp(os.stat(target))] = known
+        _HASHES[stamp_of(os.stat(target))] = known
 
 
 def discard(out: Path) -> None:
@@ -571,7 +571,7 @@ _HASHES: dict[tuple[int, ...], str] = {}
 
 def _hash_once(path: Path, facts: os.stat_result) -> str:
     """The hash of a file, kept while its stamp is the same: who follows a folder asks again with every change."""
-    stamp = _stamp(facts)
+    stamp = stamp_of(facts)
     if (known := _HASHES.get(stamp)) is None:
         if len(_HASHES) >= MOST_HASHES:
             _HASHES.clear()
@@ -579,8 +579,8 @@ def _hash_once(path: Path, facts: os.stat_result) -> str:
     return known
 
 
-def _stamp(facts: os.stat_result) -> tuple[int, ...]:
-    """What changes with a file's bytes.
+def stamp_of(facts: os.stat_result) -> tuple[int, ...]:
+    """What changes with a file's bytes, for what is kept in memory while a file stays the same.
 
     A copy keeps the time of its contents, which files that are written together share, and may get the number of a
     file that is gone; so the time at which the inode changed counts too.

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -71,7 +70,7 @@ from liebig.stages.pretrain import STAGE as PRETRAIN
 from liebig.store import TokenStore
 from liebig.train.loop import LoopConfig
 from liebig.train.optim import AdamWConfig
-from liebig.vectors import SHARDS, Vectors, write_shard, write_summary
+from liebig.vectors import Vectors, write_vectors
 
 PHRASES, PHRASES_CUDA = 50_000, 300_000  # short texts at most, and where a GPU encodes them
 EACH, EACH_CUDA = 8, 64  # pieces of a kind that are drawn for each passage at most
@@ -192,13 +191,9 @@ def write_lessons(config: LessonsConfig, folder: Folder) -> None:
 
 def _write_vectors(folder: Folder, ids: list[str], rows: list[Floats], like: Vectors) -> None:
     """Write vectors as `liebig encode` does, made by the model of others."""
-    names: list[str] = []
-    for begin in range(0, len(rows), SHARD):
-        names.append(f"{len(names):05d}")
-        place = folder.path / SHARDS / names[-1]
-        shutil.rmtree(place, ignore_errors=True)  # an interrupted run may have left one
-        write_shard(place, ids[begin : begin + SHARD], np.stack(rows[begin : begin + SHARD]), "fp16")
-    write_summary(folder.path, "fp16", like.width, names, dict(like.about), len(rows))
+    places = [slice(begin, begin + SHARD) for begin in range(0, len(rows), SHARD)]
+    parts = ((ids[place], np.stack(rows[place])) for place in places)
+    write_vectors(folder.path, parts, "fp16", like.width, like.about)
 
 
 def vector_of(vectors: Vectors, id: str) -> Floats | None:

@@ -10,14 +10,12 @@ the others. Cost: PARTS + 1 times, STEPS products of all vectors of the pool wit
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -36,7 +34,8 @@ from liebig.model.encoder import Encoder
 from liebig.model.pooling import Dense, Normalize
 from liebig.search.systems import layouts_of
 from liebig.stages.encode import SENTENCES
-from liebig.vectors import SHARDS, Vectors, document_of, write_shard, write_summary
+from liebig.vectors import Vectors, document_of, write_vectors
+from liebig.vectors.quantise import Floats, unit_length
 
 PARTS = 3  # of the questions, for cross-fitting
 LR, STEPS, BATCH = 3e-4, 60, 256  # steps for every BATCH questions
@@ -45,7 +44,6 @@ TEMPERATURE = 0.05
 WARM_UP = 0.1  # share of the steps in which the rate rises
 CHUNK = 65_536  # vectors read, or written, at once
 MAP = "map.npy"
-Floats = NDArray[np.float32]
 
 
 class LearnedMapConfig(Config):
@@ -102,15 +100,15 @@ def learn(
 
     rng = np.random.Generator(np.random.Philox(0))
     batches = -(-len(q_ND) // BATCH)
-    steps, began, done = min(MOST_STEPS, STEPS * batches), time.monotonic(), 0.0
+    steps, began = min(MOST_STEPS, STEPS * batches), time.monotonic()
     with Progress("learn from your questions", steps) as bar:
         for step in range(steps):
             chosen = np.sort(rng.permutation(len(q_ND))[:BATCH])
             good = torch.zeros(len(chosen), len(p_PD), dtype=torch.bool)
             for row, number in enumerate(chosen.tolist()):
                 good[row, list(relevant[number])] = True
-            # Where the time is short, the rate falls as fast as the time passes.
-            optimiser.param_groups[0]["lr"] = LR * min(1.0, (step + 1) / (WARM_UP * steps)) * (1 - done)
+            rise = min(1.0, (step + 1) / (WARM_UP * steps))
+            optimiser.param_groups[0]["lr"] = LR * rise * (1 - step / steps)
             scores = mapped(q_ND[torch.from_numpy(chosen).to(device)]) @ mapped(p_PD).T / TEMPERATURE
             best = scores.masked_fill(~good.to(device), -torch.inf)
             loss = (scores.logsumexp(1) - best.logsumexp(1)).mean()
@@ -118,8 +116,7 @@ def learn(
             loss.backward()
             optimiser.step()
             bar.advance()
-            done = max((step + 1) / steps, (time.monotonic() - began) / (60 * minutes))
-            if done >= 1:
+            if time.monotonic() - began > 60 * minutes:
                 break
     matrix: Floats = np.eye(width, dtype=np.float32) + a_DD.detach().cpu().numpy()
     return matrix
@@ -159,17 +156,9 @@ def write_mapped(config: MappedConfig, folder: Folder) -> None:
 
 
 def _write_mapped(vectors: Vectors, matrix: Floats, model: Path, path: Path) -> None:
-    shutil.rmtree(path / SHARDS, ignore_errors=True)  # an interrupted run may have left some
-    (path / SHARDS).mkdir(parents=True)
-    names: list[str] = []
-    for ids, part in vectors.chunks(CHUNK):
-        made = part @ matrix
-        if vectors.about.get("unit"):
-            made /= np.maximum(np.linalg.norm(made, axis=1, keepdims=True), 1e-12)
-        names.append(f"{len(names):05d}")
-        write_shard(path / SHARDS / names[-1], ids, made, vectors.type)
-    about = {**vectors.about, "model": str(model)}
-    write_summary(path, vectors.type, vectors.width, names, about, len(vectors))
+    scaled = unit_length if vectors.about.get("unit") else np.asarray
+    parts = ((ids, scaled(part @ matrix)) for ids, part in vectors.chunks(CHUNK))
+    write_vectors(path, parts, vectors.type, vectors.width, {**vectors.about, "model": str(model)})
 
 
 MAPPED = Stage("mapped", MappedConfig, write_mapped, part_of="build")

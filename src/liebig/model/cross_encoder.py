@@ -43,6 +43,7 @@ from liebig.model.settings import (
     read_model_file,
     read_modules,
     read_pooling,
+    read_tail_file,
     scores_pairs,
 )
 from liebig.ragged import Ragged, split_by_budget
@@ -348,6 +349,11 @@ class ScoreModules(NamedTuple):
     pooling: str
     tail: Sequence[tuple[str, Path]]
 
+    @property
+    def labels(self) -> int:
+        """How many scores a pair gets; 0 where the file does not say, which loading refuses."""
+        return read_tail_file(*self.tail[-1], last=True).out_features or 0
+
     def modules(self) -> list[nn.Module]:
         """What follows the pooling; the last one gives the scores."""
         return [read_tail(name, path, last=path == self.tail[-1][1]) for name, path in self.tail]
@@ -372,7 +378,7 @@ def read_files(folder: Path) -> tuple[Tokenizer, CrossEncoderSettings]:
     tokenizer, settings = Tokenizer.from_folder(inside), CrossEncoderSettings(SIGMOID)
     if head is not None or is_classifier(folder):
         with quiet(), readable(folder):
-            labels = int(read_config(folder).num_labels) if head is None else width_after(head.modules(), 0)
+            labels = int(read_config(folder).num_labels) if head is None else head.labels
         if labels > 2:
             raise ModelError(
                 f"the model sorts pairs into {labels} classes; a reranker has one label or two",

@@ -51,6 +51,7 @@ from liebig.base.machine import (
     tokenizer_threads,
 )
 from liebig.base.records import Title
+from liebig.base.workspace import stamp_of
 from liebig.model.numpy_model import NumpyEncoder, NumpyModel
 from liebig.model.onnx_graph import OnnxEncoder, OnnxModel, graph_folder, is_export
 from liebig.model.settings import (
@@ -556,9 +557,8 @@ def _once_where_kept(load: Callable[P, T]) -> Callable[P, T]:
         models = _KEPT.get()
         if models is None:
             return load(*args, **options)
-        facts = [file.stat() for file in sorted(model_folder(cast(Path, args[1])).rglob("*"))]
-        stamps = [(one.st_ino, one.st_size, one.st_mtime_ns) for one in facts]
-        key = *args, *sorted(options.items()), *stamps
+        files = sorted(model_folder(cast(Path, args[1])).rglob("*"))
+        key = *args, *sorted(options.items()), *(stamp_of(file.stat()) for file in files)
         if key not in models:
             models[key] = load(*args, **options)
         return cast(T, models[key])

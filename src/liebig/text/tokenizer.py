@@ -31,6 +31,7 @@ from tokenizers.models import Unigram, WordLevel, WordPiece
 from liebig.base.compiled import HAS_NUMBA
 from liebig.base.errors import DataError, ModelError
 from liebig.base.json_file import FileModel, read_json
+from liebig.base.workspace import stamp_of
 from liebig.ragged import Ragged
 from liebig.text import train_tokenizer as training
 from liebig.text.expressions import expressions, is_safe
@@ -329,11 +330,8 @@ class Tokenizer:
     @classmethod
     def from_folder(cls, path: str | Path) -> Tokenizer:
         """The fast tokenizer of a model folder: tokenizer.json, or the older files (`folder.py`)."""
-        stamps = []
-        for file in sorted(Path(path).glob("*.*")):
-            facts = file.stat()
-            stamps.append((file.name, facts.st_ino, facts.st_size, facts.st_mtime_ns))
-        return _loaded(Path(path), *stamps)
+        files = sorted(Path(path).glob("*.*"))
+        return _loaded(Path(path), *((file.name, *stamp_of(file.stat())) for file in files))
 
     @classmethod
     def train(

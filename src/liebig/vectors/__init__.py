@@ -256,6 +256,24 @@ def _lengths(ids: Ids, rows: Longs) -> Longs:
     return counts
 
 
+def write_vectors(
+    path: Path,
+    parts: Iterable[tuple[Sequence[str], Floats]],
+    kind: Type,
+    width: int,
+    about: Mapping[str, Any],
+) -> None:
+    """A folder of vectors, a shard of each part; those of an interrupted run go first."""
+    shutil.rmtree(path / SHARDS, ignore_errors=True)
+    names: list[str] = []
+    count = 0
+    for ids, vectors in parts:
+        names.append(f"{len(names):05d}")
+        write_shard(path / SHARDS / names[-1], ids, vectors, kind)
+        count += len(ids)
+    write_summary(path, kind, width, names, about, count)
+
+
 def write_summary(
     path: Path, kind: Type, width: int, shards: Iterable[str], about: Mapping[str, Any], count: int
 ) -> None:
