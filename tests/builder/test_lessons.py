@@ -263,7 +263,7 @@ def test_a_stage_that_was_interrupted_after_its_vectors_is_run_again(world, stag
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(taught_texts, "write_summary", interrupted)
+        patch.setattr("liebig.vectors.write_summary", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(f"again-{stage.name}", stage, **fields)
     run(f"again-{stage.name}", stage, **fields)
