@@ -1,9 +1,10 @@
 """Whole builds of a few corpora, asked people's questions afterwards: what is served, BM25, the plain hybrid.
 
-    python experiments/check/builds.py DATA OUT [--passages 300] [--names cosqa vaswani ...]
+    python experiments/check/builds.py DATA OUT [--passages 300] [--asked 300] [--names cosqa vaswani ...]
+    python experiments/check/builds.py DATA OUT --passages 100000 --asked 10000 --names medquad scifact ...  # whole test sets
 
 Every corpus is built by `liebig build --minutes 0` from its passages alone (a folder that is there is not built again).
-Then up to 300 of people's questions are asked. `novels` and `win32` are documents that nobody has asked about: what is
+Then people's questions (of test splits, where there are splits) are asked. `novels` and `win32` are documents that nobody has asked about: what is
 served there is shown, and no value. Prints rows of Markdown; "no hits" counts questions that a search finds unfit for
 the corpus (`search/floor.py`), which is switched off for the values.
 """
@@ -25,7 +26,6 @@ from liebig.search.answer import SearchOptions
 from liebig.search.fusion import FUSION_DEPTH, weighted
 
 DOCUMENTS = {"novels": (1, 250_000), "win32": (150, 4_000)}  # documents, and characters of each
-ASKED = 300
 
 
 def value(ids: list[str], grades: dict[str, int]) -> float:
@@ -41,7 +41,8 @@ def main() -> None:
     )
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--passages", type=int, default=300)
+    parser.add_argument("--passages", type=int, default=300, help="of a corpus at most")
+    parser.add_argument("--asked", type=int, default=300, help="questions of a corpus at most")
     parser.add_argument(
         "--names", nargs="*", default=["novels", "win32", "cosqa", "vaswani", "fquad-fr", "jsquad-ja"]
     )
@@ -61,8 +62,8 @@ def main() -> None:
                 for row, _ in zip(rows(next((given.data / name).glob("*.xz"))), range(count))
             ]
         else:
-            corpus = source(given.data, name, given.passages)
-            order = np.random.default_rng(0).permutation(len(corpus.asked))[:ASKED]
+            corpus = source(given.data, name, given.passages, dev=False)
+            order = np.random.default_rng(0).permutation(len(corpus.asked))[: given.asked]
             asked = [corpus.asked[number] for number in order]
             made = [{"_id": p.id, "title": p.title, "text": p.text} for p in corpus.texts]
         texts.write_text("".join(json.dumps(one) + "\n" for one in made), encoding="utf-8")

@@ -158,17 +158,17 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, file)
 
 
-def source(data: Path, name: str, most: int | None = None) -> Corpus:
-    """A whole set, or of a large one about `most` passages."""
+def source(data: Path, name: str, most: int | None = None, *, dev: bool = True) -> Corpus:
+    """A whole set, or of a large one about `most` passages; cosqa's development questions, too, unless told otherwise."""
     most = LARGE.get(name, MOST) if most is None else most
-    passages, asked = _titled(data, name) if name in TITLED else _beir(data / name, name)
+    passages, asked = _titled(data, name) if name in TITLED else _beir(data / name, name, dev=dev)
     corpus = Corpus(name, (name,), passages, asked)
     if len(passages) <= most:
         return corpus
     return replace(corpus.drawn("", most, np.random.default_rng(0)), name=name)
 
 
-def _beir(folder: Path, name: str) -> tuple[list[Passage], list[PeopleQuestion]]:
+def _beir(folder: Path, name: str, *, dev: bool) -> tuple[list[Passage], list[PeopleQuestion]]:
     language = LANGUAGES.get(name, "en")
     passages = [
         Passage(row["_id"], row["text"], row.get("title") or "", str(row.get("doc") or ""), language=language)
@@ -179,7 +179,7 @@ def _beir(folder: Path, name: str) -> tuple[list[Passage], list[PeopleQuestion]]
     grades: dict[str, dict[str, int]] = {}
     files = sorted((folder / "qrels").glob("*.tsv"))
     test = [file for file in files if file.stem == "test"]
-    for file in files if name == "cosqa" else test or files:
+    for file in files if name == "cosqa" and dev else test or files:
         for line in file.read_text(encoding="utf-8").splitlines()[1:]:
             query, passage, grade = line.split("\t")[:3]
             if passage in there:
