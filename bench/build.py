@@ -172,9 +172,9 @@ def ours(folder: Path) -> dict[str, Any]:
 
     stages, run_stage = Stages(), pipeline.run_stage
 
-    def timed(stage: Any, config: Any, out: Path) -> Any:
+    def timed(stage: Any, config: Any, out: Path, **options: Any) -> Any:
         stages.mark("between stages, imports too")
-        done = run_stage(stage, config, out)
+        done = run_stage(stage, config, out, **options)
         stages.mark(out.name)
         return done
 
