@@ -1,12 +1,12 @@
 """Whole builds of a few corpora, asked people's questions afterwards: what is served, BM25, the plain hybrid.
 
     python experiments/check/builds.py DATA OUT [--passages 300] [--asked 300] [--names cosqa vaswani ...]
-    python experiments/check/builds.py DATA OUT --passages 100000 --asked 10000 --names medquad scifact ...  # whole test sets
+    python experiments/check/builds.py DATA OUT --passages 100000 --asked 10000 --names medquad scifact ...  # whole
 
-Every corpus is built by `liebig build --minutes 0` from its passages alone (a folder that is there is not built again).
-Then people's questions (of test splits, where there are splits) are asked. `novels` and `win32` are documents that nobody has asked about: what is
-served there is shown, and no value. Prints rows of Markdown; "no hits" counts questions that a search finds unfit for
-the corpus (`search/floor.py`), which is switched off for the values.
+Every corpus is built by `liebig build --minutes 0` from its passages alone (a folder that is there is not built
+again). Then people's questions (of test splits, where there are splits) are asked. `novels` and `win32` are documents
+that nobody has asked about: what is served there is shown, and no value. Prints rows of Markdown; "no hits" counts
+questions that a search finds unfit for the corpus (`search/floor.py`), which is switched off for the values.
 """
 
 from __future__ import annotations

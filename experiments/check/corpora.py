@@ -159,7 +159,7 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def source(data: Path, name: str, most: int | None = None, *, dev: bool = True) -> Corpus:
-    """A whole set, or of a large one about `most` passages; cosqa's development questions, too, unless told otherwise."""
+    """A whole set, or of a large one about `most` passages; `dev` is for cosqa's development questions, too."""
     most = LARGE.get(name, MOST) if most is None else most
     passages, asked = _titled(data, name) if name in TITLED else _beir(data / name, name, dev=dev)
     corpus = Corpus(name, (name,), passages, asked)
