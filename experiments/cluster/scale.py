@@ -13,8 +13,8 @@ on two cores are eight workers: it is a test of the schedule, not of the machine
 killed once with SIGKILL.
 
 `killed` encodes texts in one process, and again on four local workers of which two are killed while they encode. The
-bytes must be the same; the share is the CPU time of the one process over that of all workers, starts and lost work
-included.
+bytes must be the same. One share is the CPU time of the one process over that of all workers, the other its time over
+theirs and their number (or that of the cores, if there are fewer); starts, lost work and the merge are included.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ SEARCH = (
     1024 / 0.02997 * 8.8e6
 )  # queries times passages a second, exact, 768 numbers, 1,024 at once: bench/exact.py --gpu
 MINED = 500_000  # queries
+WORKERS = 4  # of `killed`
 DISK = (
     ("vectors, 768 in fp16", 1536), ("vectors, 768 in int8", 772),
     ("BM25 with texts", 850), ("IVF, PQ64, in memory", 72),
@@ -84,6 +85,7 @@ class Cluster:
     workers: int
     start: float = 60.0  # of a worker's first part: imports, the model
     again: float = 5.0  # of its next ones: the model
+    restart: float | None = None  # of the part that a killed worker left, where it is not `start`
     failures: float = 0.01  # of a worker, an hour
     replaced: float = 600.0  # until a lost worker is back
     piece: float = 60.0  # what a lost worker loses at most
@@ -121,7 +123,7 @@ def makespan(
                 made = max(0.0, now - begin - begins[worker]) / slow[worker]
                 waiting.append(left - made // cluster.piece * cluster.piece)
                 lost += 1
-                begins[worker] = cluster.start
+                begins[worker] = cluster.start if cluster.restart is None else cluster.restart
                 heapq.heappush(events, (now + cluster.replaced * (kind == "failed"), worker, "there", 0.0))
                 continue
             begins[worker] = cluster.again
@@ -189,16 +191,18 @@ def real(counts: Sequence[int], seconds: float, pieces: int) -> dict[str, Any]:
     from liebig import on_ray
 
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    rows = {}
+    rows: dict[str, Any] = {}
     for workers in counts:
         ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level="error")
         parts, kills = 4 * workers, [(1.2 + place) * pieces * seconds for place in range(workers // 2)]
-        config, begun = WaitConfig(pieces=pieces * parts, seconds=seconds), 0.0
+        config = WaitConfig(pieces=pieces * parts, seconds=seconds)
         with tempfile.TemporaryDirectory() as folder:
-            warm = on_ray._make_all(
-                ray, WAIT, WaitConfig(pieces=workers, seconds=2), Path(folder) / "0", workers, False
-            )
-            assert len(warm) == workers  # processes have started and imported
+            begun = time.monotonic()
+            warm = WaitConfig(pieces=workers, seconds=2)
+            on_ray._make_all(
+                ray, WAIT, warm, Path(folder) / "0", workers, False
+            )  # processes start and import
+            start = time.monotonic() - begun - 2
             begun = time.monotonic()
             killed = threading.Thread(target=kill, args=(begun, kills), daemon=True)
             killed.start()
@@ -206,16 +210,23 @@ def real(counts: Sequence[int], seconds: float, pieces: int) -> dict[str, Any]:
             taken = time.monotonic() - begun
             killed.join()
         ray.shutdown()
-        cluster = Cluster(workers, start=0, again=0, failures=0, slow=0, piece=seconds)
+        # Processes that replace killed ones start one at a time, as the single one of the first row did.
+        start = rows[min(rows, key=int)]["start"] if rows else start
+        cluster = Cluster(workers, start=0, again=0, failures=0, restart=start, slow=0, piece=seconds)
         expected, lost = makespan([pieces * seconds] * parts, cluster, random.Random(0), kills)
         ideal = 4 * pieces * seconds
-        row = {"seconds": round(taken, 2), "simulated": round(expected, 2), "killed": lost}
-        rows[str(workers)] = row | {"share_of_ideal": round(ideal / taken, 3)}
+        row = {
+            "seconds": round(taken, 2),
+            "simulated": round(expected, 2),
+            "killed": lost,
+            "start": round(start, 2),
+        }
+        rows[str(workers)] = row | {"share_of_ideal": round(ideal / taken, 3), "cores": os.cpu_count()}
         print(workers, rows[str(workers)], flush=True)
     return rows
 
 
-def killed(texts: int, model: Path, work: Path) -> dict[str, Any]:
+def killed(texts: int, model: str, precision: str, parts: int, work: Path) -> dict[str, Any]:
     """One process, and four workers of which two are killed."""
     import ray
 
@@ -223,22 +234,31 @@ def killed(texts: int, model: Path, work: Path) -> dict[str, Any]:
     from liebig.base import pipeline
     from liebig.stages import STAGES
 
-    collection = work / "collection"
-    if not collection.is_dir():
-        collection.mkdir(parents=True)
-        chance = random.Random(0)
-        with (collection / "passages.jsonl").open("w") as file:
-            for number in range(texts):
-                words = " ".join(chance.choice(WORDS) for _ in range(24))
-                file.write(json.dumps({"id": f"p{number}", "title": "", "text": words}) + "\n")
-    recipe = {"kind": "encode", "source": str(collection), "model": str(model), "shard": max(1, texts // 64)}
-    one, many = (
-        pipeline.plan_stages(STAGES, {name: recipe}, work)[0] for name in ("one process", "four workers")
-    )
+    work.mkdir(parents=True, exist_ok=True)
+    source, chance = work / "texts.jsonl", random.Random(0)
+    with source.open("w") as file:
+        for number in range(texts):
+            words = " ".join(chance.choice(WORDS) for _ in range(24))
+            file.write(json.dumps({"_id": f"p{number}", "title": "", "text": words}) + "\n")
+    encode = {
+        "kind": "encode",
+        "source": "@collection",
+        "model": model,
+        "precision": precision,
+        "device": "cpu",
+    }
+    recipe = {
+        "collection": {"kind": "init", "paths": [str(source)]},
+        "one process": encode | {"shard": max(1, texts // 128)},
+        "four workers": encode | {"shard": max(1, texts // 128)},
+    }
+    collection, one, many = pipeline.plan_stages(STAGES, recipe, work)
+    pipeline.run_stage(collection.stage, collection.config, collection.out)
     begun, used = time.monotonic(), time.process_time()
     pipeline.run_stage(one.stage, one.config, one.out)
     alone = {"seconds": time.monotonic() - begun, "cpu": time.process_time() - used}
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="error")
+    print(alone, flush=True)
+    ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False, logging_level="error")
     cpu, victims, over = dict[int, float](), list[int](), threading.Event()
 
     def watch() -> None:
@@ -249,7 +269,7 @@ def killed(texts: int, model: Path, work: Path) -> dict[str, Any]:
                     cpu[pid] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
             shards = list(many.out.parent.glob("four workers.parts/*/shards/*"))
             for pid in at_a_part():  # the first after a few shards, the second later
-                if len(victims) < 2 and len(shards) > 8 + 16 * len(victims) and pid not in victims:
+                if len(victims) < 2 and len(shards) > 16 + 32 * len(victims) and pid not in victims:
                     os.kill(pid, signal.SIGKILL)
                     victims.append(pid)
                     break
@@ -257,7 +277,7 @@ def killed(texts: int, model: Path, work: Path) -> dict[str, Any]:
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     begun = time.monotonic()
-    on_ray.run_on_ray(many.stage, many.config, many.out, "ray", 16)
+    on_ray.run_on_ray(many.stage, many.config, many.out, "ray", parts)
     taken = time.monotonic() - begun
     over.set()
     watcher.join()
@@ -265,13 +285,29 @@ def killed(texts: int, model: Path, work: Path) -> dict[str, Any]:
     assert len(victims) == 2, "too fast to be killed"
     same = [vectors(folder) for folder in (one.out, many.out)]
     assert same[0] == same[1], "other bytes"
-    spent = sum(cpu.values())
+    spent, cores = sum(cpu.values()), len(os.sched_getaffinity(0))
     row = {
-        "texts": texts, "model": model.name, "killed": len(victims), "files": len(same[0]), "one_process": alone,
+        "texts": texts, "model": model, "precision": precision, "parts": parts, "cores": cores,
+        "killed": len(victims), "files": len(same[0]), "one_process": alone,
         "workers": {"seconds": taken, "cpu": spent}, "share_of_cpu": alone["cpu"] / spent,
+        "share_of_speed": alone["seconds"] / min(WORKERS, cores) / taken,
     }  # fmt: skip
     print(row)
     return row
+
+
+def small(folder: Path) -> Path:
+    """A random encoder of two layers with the bundled one's tokens, so that 200,000 texts take minutes."""
+    from liebig import encoders
+    from liebig.model.backbone import Backbone
+    from liebig.model.encoder import Encoder
+    from liebig.text.tokenizer import Tokenizer
+
+    if not folder.is_dir():
+        tokens = Tokenizer.from_folder(encoders.folder())
+        backbone = Backbone.create(2, 128, 4, tokens.vocab_size, max_positions=512, dropout=0.0, seed=0)
+        Encoder(backbone, tokens, pooling="mean").save(folder)
+    return folder
 
 
 def vectors(folder: Path) -> dict[str, str]:
@@ -345,7 +381,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.5, help="of a piece")
     parser.add_argument("--pieces", type=int, default=8, help="of a part")
     parser.add_argument("--texts", type=int, default=200_000)
-    parser.add_argument("--model", type=Path, default=Path("liebig:mini-v3"))
+    parser.add_argument("--model", help="[default: a small random one]")
+    parser.add_argument("--precision", default="fp32", help="that the model computes with")
+    parser.add_argument("--parts", type=int, default=16)
     parser.add_argument("--work", type=Path, default=Path("runs/killed"))
     args = parser.parse_args()
     if args.what == "table":
@@ -358,7 +396,16 @@ def main() -> None:
     elif args.what == "simulate":
         keep("simulated", simulate())
     elif args.what == "killed":
-        keep("killed", killed(args.texts, args.model, args.work))
+        keep(
+            "killed",
+            killed(
+                args.texts,
+                args.model or str(small(args.work / "small")),
+                args.precision,
+                args.parts,
+                args.work,
+            ),
+        )
     else:
         keep("real", real(args.workers, args.seconds, args.pieces))
 

@@ -104,6 +104,23 @@ def test_merged_parts_have_the_bytes_of_one_run(name, world, small_model, tmp_pa
     assert not planned(name, recipes(world, small_model)[name], parts[0]).up_to_date
 
 
+def test_a_part_reads_its_own_texts_only(small_model, tmp_path):
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text("".join(json.dumps({"_id": f"p{n}", "text": f"Text {n}."}) + "\n" for n in range(4)))
+    made = planned("init", {"paths": [str(texts)]}, tmp_path / "collection")
+    pipeline.run_stage(made.stage, made.config, made.out)
+    path = made.out / "passages.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    (made.out / "manifest.json").unlink()  # so that the line is found, not the hash
+    path.write_bytes(b"".join([lines[0], b"x" * (len(lines[1]) - 1) + b"\n", *lines[2:]]))
+    recipe = {"source": str(made.out), "model": str(small_model), "shard": 1, "precision": "fp32"}
+    item = planned("encode", recipe, tmp_path / "out")
+    with pytest.raises(LiebigError, match=r"passages.jsonl, line 2"):
+        pipeline.run_stage(item.stage, item.config, tmp_path / "part-1", StagePart(1, 2))
+    pipeline.run_stage(item.stage, item.config, tmp_path / "part-0", StagePart(0, 2))
+    assert [shard.name for shard in sorted((tmp_path / "part-0" / "shards").iterdir())] == ["00000", "00002"]
+
+
 @pytest.fixture
 def parts(world, small_model, tmp_path):
     """Two parts of vectors."""

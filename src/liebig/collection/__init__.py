@@ -139,6 +139,19 @@ class Collection:
         for line in compress(self.lines(kind), lines.tolist()):
             yield parse(as_row(json_input.parse(line.decode("utf-8", "replace"), where), where), where)
 
+    def own(
+        self, kind: Literal["documents", "passages"], takes: Callable[[int], bool]
+    ) -> Iterator[Document | Passage | None]:
+        """A kind of record in order, by number; those not taken are not parsed, and None."""
+        parse = documents.document if kind == "documents" else beir.passage
+        source = DiskSource(self._file(kind))
+        for place, (number, line) in enumerate(text_lines(source)):
+            if takes(place):
+                where = Where(source.label, number)
+                yield parse(as_row(json_input.parse(line, where), where), where)
+            else:
+                yield None
+
     def queries(self, split: str | None = None) -> Iterator[Query]:
         queries = self._all("queries", beir.question)
         if split is None:

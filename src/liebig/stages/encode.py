@@ -153,10 +153,16 @@ KINDS: dict[What, type[Passage | Query | Document]] = {
 }  # fmt: skip
 
 
-def read_items(path: Path, what: What, split: str | None = None) -> Iterator[TextItem]:
-    """The items of a collection, or of a file that liebig init reads."""
+def every(number: int) -> bool:
+    return True
+
+
+def read_items(
+    path: Path, what: What, split: str | None = None, takes: Callable[[int], bool] = every
+) -> Iterator[TextItem]:
+    """The items of a collection, or of a file that liebig init reads; those not taken may be `OTHERS`."""
     if is_collection(path):
-        items = _collection_items(Collection(path), what, split)
+        items = _collection_items(Collection(path), what, split, takes if what != "sentences" else every)
     else:
         items = _file_items(path, what, split)
     return sentence_items(items) if what == "sentences" else items
@@ -180,16 +186,20 @@ def sentence_items(items: Iterable[TextItem]) -> Iterator[TextItem]:
             yield TextItem(name := f"{item.id}#{number}", Passage(name, text[begin:end]))
 
 
-def _collection_items(collection: Collection, what: What, split: str | None) -> Iterator[TextItem]:
+OTHERS = TextItem("", "")  # in place of a text that another process encodes
+
+
+def _collection_items(
+    collection: Collection, what: What, split: str | None, takes: Callable[[int], bool]
+) -> Iterator[TextItem]:
     kind = "passages" if what == "sentences" else what
     if not collection.has(kind):
         raise DataError(f"the collection has no {kind}", file=collection.path, fix="encode what it has")
-    records: Iterable[Passage | Query | Document]
-    if what == "queries":
-        records = collection.queries(split)
-    else:
-        records = collection.passages() if kind == "passages" else collection.documents()
-    return (TextItem(record.id, record) for record in records)
+    if kind == "queries":
+        return (TextItem(query.id, query) for query in collection.queries(split))
+    return (
+        OTHERS if record is None else TextItem(record.id, record) for record in collection.own(kind, takes)
+    )
 
 
 def _file_items(path: Path, what: What, split: str | None) -> Iterator[TextItem]:
@@ -362,13 +372,17 @@ class VectorShards:
                 return
             read += len(group)
             self.count = shard + 1
-            if not self._part.takes(shard, self._world.rank, self._world.size):
+            if not self.takes(read - 1):
                 continue
             if place < kept:
                 skip(len(group))
             else:
                 self.owners.append(shard)
                 yield group
+
+    def takes(self, number: int) -> bool:
+        """Whether a text is this process's."""
+        return self._part.takes(number // self.size, self._world.rank, self._world.size)
 
     def share(self, total: int | None) -> int | None:
         """How many of all texts are this process's."""
@@ -418,7 +432,7 @@ def _encode(embedder: Embedder, config: EncodeConfig, shards: VectorShards) -> N
     if config.source is None:
         items, total = read_lines(sys.stdin, config.what), None
     else:
-        items = read_items(config.source, config.what, config.split)
+        items = read_items(config.source, config.what, config.split, shards.takes)
         total = count_items(config.source, config.what, config.split)
     mine = shards.share(total)
     # Before the time of a text is measured: it may compile.
