@@ -24,6 +24,7 @@ from typer.models import OptionInfo
 from liebig import __version__
 from liebig.base import machine
 from liebig.base.errors import LiebigError, MissingDependency
+from liebig.base.storage import at_hand
 from liebig.base.progress import Volume, complain, is_verbose, set_volume
 from liebig.commands import BUILT_IN, GROUPS, METAVARS, Command, commands
 
@@ -119,8 +120,10 @@ def guarded(function: Callable[..., None]) -> Callable[..., None]:
         for volume in VOLUMES:
             if kwargs.pop(volume):
                 set_volume(volume)
-        with reported():
-            function(*args, **kwargs)
+        # On a cluster every worker publishes its part.
+        written = () if kwargs.get("on") else getattr(sys.modules[function.__module__], "WRITTEN", ("out",))
+        with reported(), at_hand(kwargs, written) as local:
+            function(*args, **(kwargs if kwargs.get("on") else local))
 
     signature = inspect.signature(function, eval_str=True)
     volumes = [

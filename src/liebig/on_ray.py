@@ -8,7 +8,6 @@ Nodes that join late get the parts that wait. Files, not Ray's store, carry the 
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from liebig.base.errors import LiebigError, MissingDependency, ResourceError
 from liebig.base.parts import merge
 from liebig.base.pipeline import Stage, run_stage
 from liebig.base.progress import Progress
+from liebig.base.storage import fetched, published, remove
 from liebig.base.workspace import StagePart
 from liebig.stages import STAGES
 
@@ -33,8 +33,9 @@ def make_part(stage: Stage, settings: dict[str, Any], out: Path, part: StagePart
         config = stage.config.model_validate(settings)
         known = resolved(config)
         recipe, read = recorded(config), inputs(known)
-        if not workspace.is_up_to_date(out, kind=stage.name, recipe=recipe, inputs=read, part=part):
-            run_stage(stage, config, out, part)
+        with published(out) as own:
+            if not workspace.is_up_to_date(own, kind=stage.name, recipe=recipe, inputs=read, part=part):
+                run_stage(stage, config, own, part)
     except LiebigError as error:
         return str(error)
     return ""
@@ -71,8 +72,9 @@ def run_on_ray(stage: Stage, config: Config, out: Path, address: str, parts: int
     finally:
         if started:
             ray.shutdown()
-    merge(STAGES, folders, out)
-    shutil.rmtree(folders[0].parent)
+    with published(out) as whole:
+        merge(STAGES, [fetched(folder) for folder in folders], whole)
+    remove(folders[0].parent)
 
 
 def _make_all(ray: Any, stage: Stage, config: Config, root: Path, count: int, gpu: bool) -> list[Path]:

@@ -26,6 +26,7 @@ from liebig.base.config import Config, Input, InputPath, ModelInput, ModelPath
 from liebig.base.errors import RecipeError, WorkspaceError
 from liebig.base.json_output import print_json, without_text
 from liebig.base.pipeline import Stage, run_as_rank
+from liebig.base.storage import address
 from liebig.base.workspace import WHOLE, StagePart
 from liebig.commands import METAVARS
 
@@ -86,7 +87,7 @@ class Form(BaseModel):
         """Refuse files and folders that do not exist, as the stage would."""
         for name, about in self.fields.items():
             path = getattr(config, name)
-            if about.get(READS) == "file" and isinstance(path, Path) and not path.exists():
+            if about.get(READS) == "file" and isinstance(path, Path) and not (path.exists() or address(path)):
                 raise WorkspaceError("there is no such file or folder", file=path, fix="check the path")
 
     def signature(self) -> inspect.Signature:

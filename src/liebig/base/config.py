@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from liebig import encoders
-from liebig.base import hub
+from liebig.base import hub, storage
 from liebig.base.errors import RecipeError
 
 # pydantic locates an error by fields, union tags and validator names. The messages below keep only the parts of
@@ -316,28 +316,31 @@ def inputs(config: Config, prefix: str = "") -> dict[str, Path]:
 
 
 def resolved(config: C, fetch: bool = True) -> C:
-    """The recipe with folders in the place of names on the hub; without `fetch` only those that are there already.
+    """The recipe with folders in the place of names on the hub and of addresses of shared storage.
+
+    Without `fetch` only those of the hub that are there already.
 
     Parsing a recipe downloads nothing: the folder that it names may still be written by an earlier stage.
     """
     changed = {}
     for name, field in type(config).model_fields.items():
-        marked = any(isinstance(mark, ModelInput) for mark in field.metadata)
-        marked |= ModelInput.__name__ in str(field.annotation)
+        marks = f"{field.metadata} {field.annotation}"
         value = getattr(config, name)
-        new = _resolved(value, marked, fetch)
+        new = _resolved(value, ModelInput.__name__ in marks, Input.__name__ in marks, fetch)
         if new != value:
             changed[name] = new
     return config.model_copy(update=changed) if changed else config
 
 
-def _resolved(value: Any, marked: bool, fetch: bool) -> Any:
+def _resolved(value: Any, is_model: bool, is_input: bool, fetch: bool) -> Any:
     if isinstance(value, Config):
         return resolved(value, fetch)
     if isinstance(value, list | tuple):
-        return type(value)(_resolved(inner, marked, fetch) for inner in value)
-    if not (marked and isinstance(value, Path) and hub.is_name(value)):
+        return type(value)(_resolved(inner, is_model, is_input, fetch) for inner in value)
+    if not (is_input and isinstance(value, Path)):
         return value
+    if not (is_model and hub.is_name(value)):
+        return storage.fetched(value)
     return hub.from_hub(str(value)) if fetch else hub.cached(str(value)) or value
 
 

@@ -13,6 +13,8 @@ from liebig.builder.project_file import read_project
 from liebig.commands.build import DEFAULTS, option
 from liebig.formats.convert import given_converters
 
+WRITTEN = ("folder",)  # which is uploaded where it is an address
+
 
 def command(
     folder: Annotated[

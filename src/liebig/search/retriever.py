@@ -25,6 +25,7 @@ from liebig.base.errors import LiebigError, RecipeError
 from liebig.base.machine import checked
 from liebig.base.progress import counted
 from liebig.base.records import Document, Passage, Query
+from liebig.base.storage import fetched
 from liebig.search.answer import (
     DocumentResults,
     Result,
@@ -83,7 +84,7 @@ class Retriever:
         `reranker` names a cross-encoder (a folder, or a name on the hub) for system="reranked", in the place of the
         one that the folder may have.
         """
-        folder, options = Path(path), OpenOptions(verify, checked(device), reranker, light)
+        folder, options = fetched(Path(path)), OpenOptions(verify, checked(device), reranker, light)
         return cls(_open(folder, read(folder), options), options)
 
     def __repr__(self) -> str:
