@@ -24,8 +24,8 @@ from typer.models import OptionInfo
 from liebig import __version__
 from liebig.base import machine
 from liebig.base.errors import LiebigError, MissingDependency
-from liebig.base.storage import at_hand
 from liebig.base.progress import Volume, complain, is_verbose, set_volume
+from liebig.base.storage import at_hand
 from liebig.commands import BUILT_IN, GROUPS, METAVARS, Command, commands
 
 _SPACE = "free some space and run the same command again, which goes on from what is finished"

@@ -8,6 +8,7 @@ Nodes that join late get the parts that wait. Files, not Ray's store, carry the 
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from liebig.stages import STAGES
 
 LOCAL = "ray"  # the address that stands for a cluster of this machine's cores
 PER_WORKER = 4  # parts per core or GPU, so that a slow or late one makes fewer
+CONNECT = 10.0  # seconds until a cluster has to answer
 RETRIES = 10  # of a part whose worker was lost
 
 
@@ -51,6 +53,11 @@ def run_on_ray(stage: Stage, config: Config, out: Path, address: str, parts: int
     if started:
         where = {} if address == LOCAL else {"address": address}
         try:
+            if where and address != "auto":  # Ray itself tries for minutes
+                host, _, port = address.removeprefix("ray://").rpartition(":")
+                if not port.isdecimal():
+                    raise ValueError("the address has no port")
+                socket.create_connection((host.strip("[]"), int(port)), CONNECT).close()
             ray.init(
                 include_dashboard=False if not where else None,
                 log_to_driver=False,
@@ -61,9 +68,8 @@ def run_on_ray(stage: Stage, config: Config, out: Path, address: str, parts: int
             Exception
         ) as error:  # Ray raises a bare one where a node of this machine does not start in time
             said = str(error).strip().splitlines()[0]
-            raise ResourceError(
-                f"the Ray cluster at {address} does not answer: {said}", fix="check --on"
-            ) from None
+            fix = "give --on HOST:PORT or ray://HOST:PORT of a cluster that runs, or ray for this machine"
+            raise ResourceError(f"the Ray cluster at {address} does not answer: {said}", fix=fix) from None
     try:
         there = ray.cluster_resources()
         gpus = int(there.get("GPU", 0)) if "device" in type(config).model_fields else 0

@@ -86,18 +86,38 @@ def test_bad_input_is_the_sentence_of_the_stage_and_parts_are_kept(cluster, smal
     assert not item.out.exists()
 
 
+def refused(item, address, said, monkeypatch):
+    from liebig.on_ray import run_on_ray
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with pytest.raises(
+        LiebigError, match=rf"the Ray cluster at {address} does not answer: {said}.* To fix it: give --on"
+    ):
+        run_on_ray(item.stage, item.config, item.out, address)
+    assert not item.out.exists()
+
+
+@pytest.fixture
+def item(small_model, tmp_path):
+    source = write_collection(tmp_path / "collection", {"d": ("A title", "en", "Some text.")})
+    return planned({"kind": "encode", "source": str(source), "model": str(small_model)}, tmp_path / "out")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "ray://127.0.0.1:9"])
+def test_a_cluster_that_is_not_there_is_one_sentence(address, item, monkeypatch):
+    refused(item, address, ".*refused", monkeypatch)
+
+
+def test_an_address_without_a_port_is_one_sentence(item, monkeypatch):
+    refused(item, "head", "the address has no port", monkeypatch)
+
+
 @pytest.mark.parametrize(
     "error", [ConnectionError, Exception]
 )  # the second: a node of this machine is too slow
-def test_a_cluster_that_is_not_there_is_one_sentence(error, small_model, tmp_path, monkeypatch):
-    from liebig.on_ray import run_on_ray
-
+def test_a_cluster_that_does_not_start_is_one_sentence(error, item, monkeypatch):
     def refuse(**options):
-        raise error("no node at 10.0.0.1:6379")
+        raise error("no node is there")
 
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", refuse)
-    source = write_collection(tmp_path / "collection", {"d": ("A title", "en", "Some text.")})
-    item = planned({"kind": "encode", "source": str(source), "model": str(small_model)}, tmp_path / "out")
-    with pytest.raises(LiebigError, match=r"the Ray cluster at 10.0.0.1:6379 does not answer: no node"):
-        run_on_ray(item.stage, item.config, item.out, "10.0.0.1:6379")
+    refused(item, "ray", "no node is there", monkeypatch)

@@ -14,7 +14,6 @@ from liebig.base import pipeline, storage
 from liebig.base.errors import LiebigError
 from liebig.cli import make_app
 from liebig.search.retriever import Retriever
-from liebig.stages import STAGES
 from tests.base.test_parts import files, planned
 from tests.search.conftest import make_folder, write_collection
 
@@ -75,7 +74,9 @@ def test_parts_at_addresses_are_merged_to_the_same_bytes(cache, small_model, tmp
     parts = [f"memory://bucket/parts/{number}" for number in (1, 2)]
     for number, part in enumerate(parts, 1):
         shutil.rmtree(tmp_path / "cache", ignore_errors=True)
-        liebig("encode", source, "--model", small_model, "--shard", "1", "--part", f"{number}/2", "--out", part)
+        liebig(
+            "encode", source, "--model", small_model, "--shard", "1", "--part", f"{number}/2", "--out", part
+        )
     liebig("merge", *parts, "--out", "memory://bucket/whole")
     assert files(storage.fetched(Path("memory://bucket/whole"))) == files(local)
     said = liebig("merge", parts[0], "--out", "memory://bucket/other", code=2)
@@ -98,7 +99,9 @@ def test_a_retriever_is_searched_at_its_address_and_what_changed_is_fetched(cach
         storage.fetched(Path("memory://bucket/retriever"))
         assert fetched == []
         cache.pipe("/bucket/retriever/note.txt", b"new")
-        cache.rm_file("/bucket/retriever/report.html") if cache.exists("/bucket/retriever/report.html") else None
+        cache.rm_file("/bucket/retriever/report.html") if cache.exists(
+            "/bucket/retriever/report.html"
+        ) else None
         storage.fetched(Path("memory://bucket/retriever"))
     assert fetched == ["/bucket/retriever/note.txt"]
     assert (copy / "note.txt").read_bytes() == b"new"
@@ -124,7 +127,9 @@ def test_a_writer_that_was_killed_leaves_an_unfinished_folder_and_the_same_comma
     with pytest.raises(LiebigError, match="memory://bucket/vectors: is not finished"):
         storage.fetched(Path("memory://bucket/vectors"))
     liebig(*command)
-    again = planned("encode", {"source": str(source), "model": str(small_model), "shard": 1, "type": "int8"}, local)
+    again = planned(
+        "encode", {"source": str(source), "model": str(small_model), "shard": 1, "type": "int8"}, local
+    )
     pipeline.run_stage(again.stage, again.config, tmp_path / "int8")
     assert files(storage.fetched(Path("memory://bucket/vectors"))) == files(tmp_path / "int8")
 
@@ -141,7 +146,10 @@ def test_what_others_wrote_is_not_replaced(cache, small_model, tmp_path):
     ("address", "sentence"),
     [
         ("memory://bucket/nothing", "memory://bucket/nothing: there is no such file or folder"),
-        ("nowhere://bucket/vectors", "nowhere://bucket/vectors: the storage does not answer: Protocol not known"),
+        (
+            "nowhere://bucket/vectors",
+            "nowhere://bucket/vectors: the storage does not answer: Protocol not known",
+        ),
         ("memory://bucket/../vectors", "an address cannot have .. in it"),
     ],
 )
@@ -170,8 +178,9 @@ def test_names_that_leave_the_folder_are_refused(cache, monkeypatch):
 
 def test_processes_of_torchrun_do_not_write_an_address(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(LiebigError, match="several processes cannot write one address"), storage.published(
-        Path("memory://bucket/vectors")
+    with (
+        pytest.raises(LiebigError, match="several processes cannot write one address"),
+        storage.published(Path("memory://bucket/vectors")),
     ):
         pass
 

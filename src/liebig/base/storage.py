@@ -26,7 +26,14 @@ ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+([^/].*)")  # a Path has one slash 
 NOT_STORAGE = ("ray", "hf", "liebig", "stdlib")
 WHOLE = ("manifest.json", "retriever.json")  # names that say that a folder is finished
 WRITING = ".publishing"
-STAMPS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "created")  # what storages say of a file's contents
+STAMPS = (
+    "ETag",
+    "etag",
+    "md5Hash",
+    "mtime",
+    "LastModified",
+    "created",
+)  # what storages say of a file's contents
 Seen = dict[str, list[Any]]  # name -> size and stamp at the address, size and time of the copy
 
 
@@ -160,7 +167,9 @@ def _upload(storage: Any, root: str, copy: Path) -> None:
     if not changed and not gone:
         return
     storage.pipe_file(_at(root, WRITING), b"")
-    for name in [name for name in WHOLE if name in there] + [name for name in gone if name not in (*WHOLE, WRITING)]:
+    for name in [name for name in WHOLE if name in there] + [
+        name for name in gone if name not in (*WHOLE, WRITING)
+    ]:
         storage.rm_file(_at(root, name))
     last = [name for name in WHOLE if name in mine]
     first = [name for name in changed if name not in last]
