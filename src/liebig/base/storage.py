@@ -1,7 +1,7 @@
 """Shared storage: folders at addresses such as s3://bucket/runs/vectors, read and written through fsspec.
 
-Everything else reads and writes folders of this machine. `fetched` copies what an address has into the cache, and copies
-again only what changed; `published` lets a command write into that copy and uploads what differs when it has ended
+Everything else reads and writes folders of this machine. `fetched` copies what an address has into the cache, and
+copies again only what changed; `published` lets a command write into that copy and uploads what differs when it ended
 well. What says that a folder is whole (its manifest, or retriever.json) is removed first and uploaded last, so a
 reader finds a whole folder or one that is not finished. One writer at a time: nothing locks an address.
 """
