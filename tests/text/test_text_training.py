@@ -6,7 +6,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from tokenizers import Tokenizer as Core, models, pre_tokenizers, trainers
@@ -14,7 +13,6 @@ from tokenizers import Tokenizer as Core, models, pre_tokenizers, trainers
 from liebig.base.errors import DataError
 from liebig.text import train_tokenizer as training
 from liebig.text.tokenizer import Tokenizer
-from liebig.text.train_tokenizer import learn_merges
 from tests.worlds.texts import CHINESE, ENGLISH, TEXTS, trained
 
 WORDS = [
@@ -62,22 +60,19 @@ def test_merges_equal_the_reference_on_any_text(texts):
     assert ours.core.get_vocab(with_added_tokens=False) == reference_bpe(texts, 290)
 
 
-def plain_merges(words, new_pieces, min_count):
-    """One merge after the other, by recounting everything."""
-    words = {tuple(word): count for word, count in words.items()}
-    pieces = []
-    while len(pieces) < new_pieces:
+def plain_merges(words, new_pieces):
+    """One merge after the other, by recounting everything; ties go to the smaller pair of places in the vocabulary."""
+    pieces = sorted({piece for word in words for piece in word}, key=lambda piece: (piece[:2] == "##", piece))
+    first = len(pieces)
+    while len(pieces) < first + new_pieces:
         pairs = Counter()
         for word, count in words.items():
             for pair in itertools.pairwise(word):
                 pairs[pair] += count
-        best = min(pairs, key=lambda pair: (-pairs[pair], pair), default=None)
-        if best is None or pairs[best] < min_count:
-            break
-        new = 1000 + len(pieces)
-        pieces.append((*best, new))
-        words = Counter({replaced(word, best, new): count for word, count in words.items()})
-    return pieces
+        best = min(pairs, key=lambda pair: (-pairs[pair], *map(pieces.index, pair)))
+        pieces.append(best[0] + best[1].removeprefix("##"))
+        words = Counter({replaced(word, best, pieces[-1]): count for word, count in words.items()})
+    return pieces[first:]
 
 
 def replaced(word, pair, new):
@@ -92,20 +87,13 @@ def replaced(word, pair, new):
     return tuple(out)
 
 
-def test_merges_equal_recounting_after_every_merge():
-    words = Counter({tuple(ord(c) for c in word): 3 + i for i, word in enumerate(WORDS)})
-    bodies = np.arange(1000, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(7)
-    ordered = sorted(words)
-    table = learn_merges(
-        symbols=np.array([s for word in ordered for s in word], dtype=np.int64),
-        offsets=np.concatenate(([0], np.cumsum([len(word) for word in ordered]))),
-        counts=np.array([words[word] for word in ordered]),
-        bodies=bodies,
-        inner=np.zeros(1000, dtype=np.bool_),
-        new_pieces=12,
-        min_count=2,
-    )
-    assert [tuple(row) for row in table.tolist()] == plain_merges(words, 12, 2)
+def test_merges_of_a_wordpiece_equal_recounting_after_every_merge():
+    counts = {word: 3 + i for i, word in enumerate(WORDS)}
+    words = {(word[0], *("##" + letter for letter in word[1:])): count for word, count in counts.items()}
+    alphabet = {piece for word in words for piece in word}
+    text = " ".join(word for word, count in counts.items() for _ in range(count))
+    vocab = Tokenizer.train([text], "wordpiece", 5 + len(alphabet) + 12).core.get_vocab()
+    assert sorted(vocab, key=vocab.get)[-12:] == plain_merges(words, 12)
 
 
 def test_training_gives_the_same_bytes_in_another_process():
