@@ -1,8 +1,7 @@
-"""A server that speaks the OpenAI API as the generator: one request per passage, several at once, none made twice.
+"""A client of a server that speaks the OpenAI API.
 
-Every answer is put into a journal as it comes, so that a server that dies, a limit or Ctrl-C costs nothing: the same
-command goes on. What may pass (no connection, 429, 5xx, an answer that cannot be understood) is tried again after a
-growing wait, or after what the server asks for; what cannot (a wrong key, model or address) ends at once in a sentence.
+What may pass (no connection, 429, 5xx, an answer that cannot be understood) is tried again after a growing wait, or
+after what the server asks for; what cannot (a wrong key, model or address) ends at once in a sentence.
 The server is not trusted: the key goes to the address given and to no other, so a redirect is refused; waits and
 answers have limits; and what no file can hold (half a character) is replaced.
 """
@@ -11,21 +10,15 @@ from __future__ import annotations
 
 import http.client
 import json
-import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from pathlib import Path
-from threading import Event, Lock
+from threading import Event
 from typing import Any
 
 from liebig.base.errors import ResourceError
-from liebig.base.records import Passage
 
-NUMBERING = re.compile(r"^\s*(?:\(?\d{1,3}[.):]|[-*•])\s*")
 LONGEST_WAIT = 300.0  # seconds between two attempts, whatever the server asks for
 LARGEST_ANSWER = 16 << 20  # bytes
 AGAIN = "what was answered is kept; run the same command again when the server is back"
@@ -39,24 +32,6 @@ class TemporaryFailure(Exception):
         self.what, self.after = what, after
 
 
-@dataclass
-class RateLimit:
-    """At most this many requests per minute, over all threads."""
-
-    per_minute: float | None
-    _next: float = 0.0
-    _lock: Lock = field(default_factory=Lock)
-
-    def wait(self) -> None:
-        """Until it is this thread's turn."""
-        if self.per_minute is None:
-            return
-        with self._lock:
-            turn = max(self._next, time.monotonic())
-            self._next = turn + 60 / self.per_minute
-        time.sleep(max(0.0, turn - time.monotonic()))
-
-
 @dataclass(frozen=True)
 class Client:
     """Asks a model on a server."""
@@ -68,13 +43,11 @@ class Client:
     timeout: float
     retries: int
     wait: float
-    pace: RateLimit
     stopped: Event = field(default_factory=Event)
 
     def ask(self, prompt: str) -> str:
         """The text of an answer; a ResourceError when there is none in the end."""
         for attempt in range(self.retries + 1):
-            self.pace.wait()
             try:
                 return self._once(prompt)
             except TemporaryFailure as problem:
@@ -134,7 +107,7 @@ class Client:
         said = error.read(200).decode("utf-8", "replace").strip()
         return ResourceError(
             f"{self.url} refuses the request ({error.code}): {said}",
-            fix="check url, model and key_file; what was answered before is kept",
+            fix="check address, model and key; what was answered before is kept",
         )
 
 
@@ -163,72 +136,3 @@ def content(data: bytes) -> str:
         shown = data[:80].decode("utf-8", "replace")
         raise TemporaryFailure(f"the answer is not of the API's form ({shown!r})")
     return whole(text)
-
-
-def lines_of(text: str, count: int) -> list[str]:
-    """The queries of an answer, one per line; numbers, bullets and quotes around them are left out."""
-    lines = [NUMBERING.sub("", line).strip().strip("\"'“”") for line in text.splitlines()]
-    return [line for line in lines if line][:count]
-
-
-@dataclass(frozen=True)
-class Prompts:
-    """What is asked about a passage."""
-
-    template: str
-    count: int
-    words: int
-
-    def of(self, passage: Passage) -> str:
-        """Filled in; braces in the texts stay what they are."""
-        filled = {"count": str(self.count), "title": passage.title, "passage": self._cut(passage.text)}
-        return re.sub(r"\{(count|title|passage)\}", lambda m: filled[m.group(1)], self.template)
-
-    def _cut(self, text: str) -> str:
-        parts = text.split()
-        return text if len(parts) <= self.words else " ".join(parts[: self.words])
-
-
-def journalled(
-    client: Client, prompts: Prompts, workers: int
-) -> Callable[[Sequence[Passage], Any, Path], list[list[str]]]:
-    """A function that asks about the passages of a shard, those in its journal left out."""
-
-    def write(passages: Sequence[Passage], prepared: Any, journal: Path) -> list[list[str]]:
-        known = read_journal(journal)
-        with journal.open("a", encoding="utf-8") as file, ThreadPoolExecutor(workers) as pool:
-            lock = Lock()
-
-            def one(passage: Passage) -> None:
-                if client.stopped.is_set():
-                    return
-                queries = lines_of(client.ask(prompts.of(passage)), prompts.count)
-                with lock:
-                    known[passage.id] = queries
-                    file.write(json.dumps({"passage": passage.id, "queries": queries}) + "\n")
-                    file.flush()
-
-            futures = [pool.submit(one, passage) for passage in passages if passage.id not in known]
-            try:
-                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            finally:
-                if any(not future.done() or future.exception() for future in futures):
-                    client.stopped.set()  # the others finish what is under way and begin nothing
-                    pool.shutdown(cancel_futures=True)
-        for future in done:
-            future.result()
-        return [known[passage.id] for passage in passages]
-
-    return write
-
-
-def read_journal(path: Path) -> dict[str, list[str]]:
-    """What was answered before; a last line that was cut off is left out."""
-    journal = {}
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        journal[row["passage"]] = [whole(query) for query in row["queries"]]
-    return journal

@@ -28,7 +28,7 @@ from liebig.builder.user_questions import MODEL_RELEVANT, incomplete_line, read_
 from liebig.formats.output import json_line
 from liebig.measures import parse
 from liebig.measures.evaluator import block_from_mapping, evaluate, judgements_from_mapping
-from liebig.queries.endpoint import Client, RateLimit
+from liebig.queries.endpoint import Client
 from liebig.search.answer import Result, SearchOptions
 from liebig.search.retriever import Retriever
 from liebig.serve.label import POOL_DEPTH, Labelling, append_line, key_of, pooled
@@ -88,7 +88,7 @@ def client_of(url: str, model: str, key: str | None) -> Client:
     """A client that asks for the likeliest answer, and tries again what may pass."""
     if not re.match(r"https?://[^/]", url):
         raise RecipeError(f"{url!r} is not the URL of a server", fix="write http://localhost:11434/v1")
-    return Client(url, model, key, {"temperature": 0}, 120.0, 4, 1.0, RateLimit(None))
+    return Client(url, model, key, {"temperature": 0}, 120.0, 4, 1.0)
 
 
 def prompt_of(question: str, passage: Result) -> str:

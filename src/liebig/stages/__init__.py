@@ -36,7 +36,7 @@ BUILT_IN = {
         "average": "Average the weights of models trained from one start with different seeds.",
         "import": "Convert a published Condenser, coCondenser or Contriever checkpoint into a model folder.",
         "queries train": "Train a query generator on passages and their queries.",
-        "queries generate": "Generate queries for every passage, with a generator, an API server, or from a file.",
+        "queries generate": "Generate queries for every passage, with a generator or from a file.",
         "rerank train": "Train a cross-encoder on groups of one positive and several negatives.",
         "rerank score": "Rerank a run, or write soft labels of training groups, with one or more cross-encoders.",
         "mine": "Mine hard negatives from runs, and count what was dropped and why.",

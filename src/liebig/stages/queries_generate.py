@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from liebig.base.config import Config, InputPath, ModelPath, Unrecorded
-from liebig.base.errors import DataError, RecipeError
+from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress, counted
 from liebig.base.records import Passage, Title
@@ -32,7 +32,6 @@ from liebig.collection import GENERATED as GENERATED_SPLIT, Collection
 from liebig.collection.lookup import hash64, hash_all
 from liebig.collection.offset_index import OffsetIndex
 from liebig.formats.output import json_line, tab_line
-from liebig.queries import endpoint
 from liebig.queries.consistency import Keeps, Named, by_bm25, by_run, clean, query_id
 from liebig.queries.decoding import Decoding, Engine, passage_keys
 from liebig.queries.generator import Generator
@@ -50,9 +49,9 @@ Passages = Sequence[Passage]
 
 @dataclass(frozen=True)
 class Writer:
-    """How passages become queries: prepared and finished in threads, written in between; `journal` is a shard's own."""
+    """How passages become queries: prepared and finished in threads, written in between."""
 
-    write: Callable[[Passages, Any, Path], Any]
+    write: Callable[[Passages, Any], Any]
     prepare: Callable[[Passages], Any] = lambda passages: None
     finish: Callable[[Any], list[list[str]]] = list
     numbers: Callable[[Any], list[list[int]]] | None = (
@@ -78,7 +77,7 @@ class QueryShards:
             ahead = self._prepared(passages, writer, bar, pool)
             finishing: Future[None] | None = None
             for number, some, prepared in ahead:
-                written = writer.write(some, prepared.result(), self.journal(number))
+                written = writer.write(some, prepared.result())
                 if finishing is not None:
                     finishing.result()
                 finishing = pool.submit(self._finish, number, some, written, writer)
@@ -127,7 +126,6 @@ class QueryShards:
             for id, row in rows.items()
         ]
         atomic_write(self.file(number), ("\n".join(lines) + "\n").encode("utf-8"))
-        self.journal(number).unlink(missing_ok=True)
 
     def _filtered(self, named: list[Named], counts: Counter[str]) -> list[Named]:
         if self.keeps is None or not named:
@@ -138,10 +136,6 @@ class QueryShards:
 
     def file(self, number: int) -> Path:
         return self.folder / f"{number:05d}.jsonl"
-
-    def journal(self, number: int) -> Path:
-        """Where answers are kept that came one by one, until their shard is whole."""
-        return self.folder / f"{number:05d}.journal"
 
     def read(self, counts: Counter[str]) -> Iterator[dict[str, Any]]:
         """The rows of all shards in order; their counts are added up."""
@@ -240,7 +234,7 @@ class ModelSource(SourceConfig):
         engine = Engine(generator, world.device, choose(self.precision, world.device), self.budget)
         method = self.method.method(config.count)
 
-        def write(passages: Any, prepared: Any, journal: Path) -> Any:
+        def write(passages: Any, prepared: Any) -> Any:
             return engine.write(prepared, passage_keys(config.seed, hash_all(p.id for p in passages)), method)
 
         def finish(written: Any) -> list[list[str]]:
@@ -248,59 +242,6 @@ class ModelSource(SourceConfig):
             return [[next(texts) for _ in rows] for rows in written]
 
         return Writer(write, generator.sources, finish), {"labels": generator.settings.labels}
-
-
-PROMPT = (
-    "Write {count} different search queries that the following passage answers, one on each line, "
-    "without numbers and without any other text.\n\nTitle: {title}\n\nPassage: {passage}"
-)
-
-
-class EndpointSource(SourceConfig):
-    """A server that speaks the OpenAI API: any local or remote language model."""
-
-    kind: Literal["endpoint"] = "endpoint"
-    url: str = Field(description="Address of the API, such as http://localhost:8000/v1.")
-    model: str = Field(description="Name of the model at the API.")
-    key_file: Path | None = Field(default=None, description="File that contains only the API key.")
-    prompt: str = Field(default=PROMPT, description="Prompt; {count}, {title} and {passage} are filled in.")
-    temperature: float = Field(default=1.0, ge=0, description="As the API understands it.")
-    top_p: float = Field(default=0.95, gt=0, le=1, description="As the API understands it.")
-    tokens: int = Field(default=64, ge=1, description="Maximum number of tokens per query in the answer.")
-    passage_words: int = Field(default=300, ge=1, description="Maximum number of words of a passage to send.")
-    workers: Annotated[int, Unrecorded()] = Field(
-        default=4, ge=1, description=("Maximum number of concurrent requests.")
-    )
-    per_minute: Annotated[float | None, Unrecorded()] = Field(
-        default=None, gt=0, description="Maximum number of requests per minute."
-    )
-    retries: Annotated[int, Unrecorded()] = Field(
-        default=5, ge=0, description="Number of retries before giving up."
-    )
-    wait: Annotated[float, Unrecorded()] = Field(
-        default=1.0, ge=0, description="Seconds before the first retry; doubled each time."
-    )
-    timeout: Annotated[float, Unrecorded()] = Field(
-        default=60.0, gt=0, description="Seconds to wait for an answer."
-    )
-
-    def writer(self, config: QueriesGenerateConfig, world: World) -> tuple[Writer, dict[str, Any]]:
-        client = endpoint.Client(
-            url=self.url,
-            model=self.model,
-            key=_key(self.key_file),
-            settings={
-                "temperature": self.temperature,
-                "top_p": self.top_p,
-                "max_tokens": self.tokens * config.count,
-            },
-            timeout=self.timeout,
-            retries=self.retries,
-            wait=self.wait,
-            pace=endpoint.RateLimit(self.per_minute),
-        )
-        prompts = endpoint.Prompts(self.prompt, config.count, self.passage_words)
-        return Writer(endpoint.journalled(client, prompts, self.workers)), {"model": self.model}
 
 
 # The file has JSON lines `{"passage": id, "queries": [..]}` or `{"passage": id, "query": ".."}`, any number per
@@ -374,14 +315,14 @@ class FileSource(SourceConfig):
     def writer(self, config: QueriesGenerateConfig, world: World) -> tuple[Writer, dict[str, Any]]:
         generated = GeneratedQueries(self.path)
         writer = Writer(
-            lambda passages, _, __: [generated.numbered(p.id)[: config.count] for p in passages],
+            lambda passages, _: [generated.numbered(p.id)[: config.count] for p in passages],
             finish=lambda written: [[text for _, text in row] for row in written],
             numbers=lambda written: [[number for number, _ in row] for row in written],
         )
         return writer, {"labels": labels_of(self.path if self.path.is_dir() else self.path.parent)}
 
 
-Source = Annotated[ModelSource | EndpointSource | FileSource, Field(discriminator="kind")]
+Source = Annotated[ModelSource | FileSource, Field(discriminator="kind")]
 
 
 class Bm25Filter(Config):
@@ -413,7 +354,7 @@ class QueriesGenerateConfig(Config):
     """`liebig queries generate`: C queries per passage, as a collection that pre-training and fine-tuning read."""
 
     collection: InputPath = Field(description="Collection with passages.")
-    source: Source = Field(description="Source of the queries: model, endpoint or file.")
+    source: Source = Field(description="Source of the queries: model or file.")
     count: int = Field(default=5, ge=1, description="Number of queries per passage.")
     limit: int | None = Field(default=None, ge=1, description="Use only this many passages, drawn at random.")
     of_split: str | None = Field(
@@ -489,14 +430,6 @@ def _candidates(collection: Collection, split: str | None) -> tuple[Iterator[Pas
 def _total(config: QueriesGenerateConfig) -> int:
     count = _candidates(Collection(config.collection), config.of_split)[1]
     return min(count, config.limit or count)
-
-
-def _key(path: Path | None) -> str | None:
-    if path is None:
-        return None
-    if not path.is_file():
-        raise RecipeError("source.key_file is not a file", file=path)
-    return path.read_text(encoding="utf-8").strip()
 
 
 def _finish(
