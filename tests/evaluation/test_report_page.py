@@ -18,7 +18,7 @@ from liebig.evaluation.plots import Axes, Series, intervals, lines as curves
 from liebig.evaluation.report import inline_svg, mark
 from liebig.evaluation.stage_runs import find_stages
 from liebig.evaluation.training_log import _few_losses, _plots, _single_evaluation
-from liebig.evaluation.verdicts import _together, _word, against_untrained
+from liebig.evaluation.verdicts import _word, against_untrained
 from tests.worlds.report import NASTY, make_report, make_stage, make_world
 
 
@@ -220,17 +220,6 @@ def test_a_difference_counts_only_with_a_small_p() -> None:
         "no significant difference",
         "no significant difference",
     ]
-
-
-def test_notes_that_say_the_same_of_several_systems_are_one() -> None:
-    notes = [
-        "40 queries.",
-        "Labels behind a: none known.",
-        "Labels behind b: none known.",
-        "Labels behind c: x.",
-    ]
-    together = ["40 queries.", "Labels behind a, b: none known.", "Labels behind c: x."]
-    assert _together(notes) == together
 
 
 def test_the_verdict_comes_first_and_stages_last(html: str) -> None:

@@ -46,7 +46,6 @@ from liebig.collection.lookup import hash64
 from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
 from liebig.formats.output import json_line, write_lines
-from liebig.queries.labelled_pairs import GENERATION
 from liebig.stages.passages import GENERATED, SECTIONS
 from liebig.text.sentences import spans
 
@@ -157,8 +156,6 @@ def _write_pairs(path: Path, questions: Sequence[Question], collection: Collecti
                 if id not in written:
                     writer.add(Item(bare(collection.passage(id)), where))
                     written.add(id)
-    if all(question.kind != GENERATED for question in questions):  # a generator may have seen labels
-        write_lines(path / GENERATION, [json_line({"of_the_corpus": True})])
 
 
 def read(folder: Path) -> list[Question]:

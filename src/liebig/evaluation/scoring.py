@@ -11,20 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig.base.errors import AGAIN, CorruptError, DataError, RecipeError, WorkspaceError
+from liebig.base.errors import AGAIN, CorruptError, DataError, RecipeError
 from liebig.base.hub import name_of
 from liebig.base.json_file import read_json, read_json_lines
 from liebig.base.progress import counted
 from liebig.base.records import Passage, Query
 from liebig.base.statistics import Interval, bootstrap_all, bootstrap_of
-from liebig.base.workspace import MANIFEST, read_manifest
 from liebig.evaluation.runs import FirstHits, found_in, of_run, open_run
 from liebig.evaluation.tasks import DEFAULTS, Task, is_same
 from liebig.measures import Measure, parse_all
 from liebig.measures.answers import accuracy_at, first_match, join, token_matcher
 from liebig.measures.evaluator import RunBlock, Scores, evaluate, judgements_from_mapping
 from liebig.measures.similarity import pearson, spearman
-from liebig.queries.labelled_pairs import GENERATION, GeneratedFrom
 
 # Top-k answer accuracy of a run: for each question, the rank of the first passage that contains an answer.
 #
@@ -424,82 +422,3 @@ def system_names(paths: Sequence[Path], given: Sequence[str]) -> list[str]:
             f"{len(paths)} systems need as many different names, not {names}", fix="give names=[...]"
         )
     return names
-
-
-# Which labels are behind a system, also through a generator of queries: followed from folder to folder.
-#
-# A stage's manifest names the folders it read. Training on a collection counts as its labels, training on generated
-# queries as those that their generator has seen (`generation.json`), and on pairs made of the corpus itself as none.
-# What was only searched or evaluated on does not count, and a run of `liebig retrieve` has the labels of its own
-# system alone: BM25's has not those of the encoder beside it. A folder that was not made by a stage, or is gone, ends
-# the trail.
-
-TRAINING = ("pretrain", "finetune", "queries train", "rerank train")
-COLLECTIONS = ("collection", "collections")
-SYSTEMS = {"bm25.trec": ("bm25",), "dense.trec": ("dense", "model", "vectors")}  # what a run was made with
-
-
-def labels_note(name: str, system: Path) -> tuple[str, ...]:
-    """The sentence that stands beside a system's numbers; none where nothing is known about it."""
-    if _home(system) is None:
-        return ()
-    labels = dict.fromkeys(labels_behind(system, set()))
-    return (f"Labels behind {name}: {'; '.join(labels) or 'none known'}.",)
-
-
-def labels_behind(path: Path, seen: set[Path]) -> Iterator[str]:
-    """The labels of the stage that made a folder or file, and of all that it read."""
-    home = _home(path)
-    if home is None or home in seen:
-        return
-    seen.add(home)
-    try:
-        manifest = read_manifest(home)
-    except WorkspaceError:  # no reason to lose an evaluation
-        yield f"{home.name}: labels not known"
-        return
-    only = SYSTEMS.get(path.name) if manifest.kind == "retrieve" else None
-    for key in manifest.inputs:
-        if only is not None and key not in only:
-            continue
-        other = _found(_at(manifest.recipe, key), home)
-        *above, name = key.rstrip(".0123456789").split(".")
-        if other is None or key.startswith("evaluation."):
-            continue
-        if name not in COLLECTIONS:
-            yield from labels_behind(other, seen)
-        elif manifest.kind in TRAINING:
-            yield from _of_collection(other, _at(manifest.recipe, ".".join([*above, "split"])))
-
-
-def _of_collection(folder: Path, split: str | None) -> Iterator[str]:
-    if not (folder / GENERATION).is_file():
-        yield folder.name + (f", {split}" if split else "")
-        return
-    about = read_json(folder / GENERATION, GeneratedFrom)
-    if about.of_the_corpus:
-        return
-    for label in about.labels or ["labels not known"]:
-        yield f"{label} (through generated queries)"
-
-
-def _home(path: Path) -> Path | None:
-    """The folder of the stage that made a folder or file: itself, or the one it lies in."""
-    return next((p.resolve() for p in (path, path.parent) if (p / MANIFEST).is_file()), None)
-
-
-def _at(recipe: Mapping[str, Any], key: str) -> Any:
-    value: Any = recipe
-    for part in key.split("."):
-        if isinstance(value, Mapping):
-            value = value.get(part)
-        else:
-            value = value[int(part)] if isinstance(value, list) and part.isdigit() else None
-    return value
-
-
-def _found(value: Any, home: Path) -> Path | None:
-    """The folder or file that a recipe names, from here or from where the stage may have been run."""
-    if not isinstance(value, str):
-        return None
-    return next((p for p in (Path(value), *(up / value for up in home.parents)) if p.exists()), None)

@@ -6,7 +6,7 @@ reasons, and what every system was worth on its questions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -100,9 +100,7 @@ def _table(label: str, entries: Sequence[Entry]) -> TaskTable:
     first = next((e.task for e in entries if e.task.suite and e.task.same_as_published), None)
     published = published_rows(beside(first.suite or "", measures), measures) if first else []
     entries = sorted(entries, key=lambda entry: -_first(entry, measures[0]))
-    notes = dict.fromkeys(
-        _together(f"{note.rstrip('.')}." for e in entries for note in (e.task.remarks, *e.task.notes))
-    )
+    notes = dict.fromkeys(f"{note.rstrip('.')}." for e in entries for note in (e.task.remarks, *e.task.notes))
     notes |= dict.fromkeys(published_notes(first) if first else [])
     return TaskTable(
         label=label,
@@ -119,17 +117,6 @@ def _table(label: str, entries: Sequence[Entry]) -> TaskTable:
 
 def _first(entry: Entry, measure: str) -> float:
     return entry.task.measures[measure].mean if measure in entry.task.measures else 0.0
-
-
-def _together(notes: Iterable[str]) -> list[str]:
-    """Notes that say the same of several systems ("Labels behind A: none known.") as one."""
-    subjects: dict[tuple[str, str], list[str]] = {}
-    for note in notes:
-        about, colon, said = note.partition(": ")
-        start, behind, name = about.partition(" behind ")
-        key = (f"{start}{behind}", f"{colon}{said}") if behind and colon else (note, "")
-        subjects.setdefault(key, []).append(name)
-    return [f"{start}{', '.join(dict.fromkeys(names))}{end}" for (start, end), names in subjects.items()]
 
 
 def _interval_plot(label: str, measure: str, entries: Sequence[Entry]) -> str:

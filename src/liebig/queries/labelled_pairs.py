@@ -61,7 +61,6 @@ class GeneratedFrom(FileModel):
     """`generation.json`, as far as it says what is behind generated queries."""
 
     labels: list[str] = []
-    of_the_corpus: bool = False
 
 
 def labels_of(folder: Path) -> list[str]:

@@ -26,7 +26,6 @@ from liebig.evaluation.scoring import (
     ScoredTask,
     TaskResult,
     first_ids,
-    labels_note,
     measures_for,
     query_lines,
     refuse_disjoint,
@@ -130,8 +129,7 @@ def run(config: EvaluateConfig, folder: Folder) -> None:
         else _score_model(config, tasks, how, folder)
     )
     name = config.name or system_name(config.system)
-    note = labels_note(name, config.system)
-    results = write(folder, name, [replace(item, notes=(*item.notes, *note)) for item in scored])
+    results = write(folder, name, scored)
     show_results(results)
 
 
