@@ -11,16 +11,7 @@ from scipy import stats
 from liebig.base.rng import draw
 from liebig.stages import analyse_space as space
 from liebig.stages.analyse_attention import average, cls_entropy, movement
-from liebig.stages.analyse_errors import (
-    all_groups,
-    extremes,
-    first_relevant,
-    group_by,
-    length_group,
-    overlap,
-    overlap_group,
-    question_word,
-)
+from liebig.stages.analyse_errors import extremes, first_relevant
 from liebig.stages.analyse_neighbours import curve, nb_recall
 
 
@@ -109,46 +100,6 @@ def test_hubness_is_the_skewness_of_how_often_passages_are_found() -> None:
     assert counts.tolist() == [4, 2, 1, 0, 0]
     assert found.skewness == pytest.approx(stats.skew(counts))
     assert (found.never, found.largest) == (0.4, 4 / 7)
-
-
-@pytest.mark.parametrize(
-    ("text", "word", "length"),
-    [
-        ("Who wrote Faust?", "who", "1-4 words"),
-        ("In what year was the battle of Hastings", "what", "5-8 words"),
-        ("is rome in italy", "yes/no", "1-4 words"),
-        ("barley yield", "none", "1-4 words"),
-        ("x " * 40, "none", "more than 32 words"),
-    ],
-)
-def test_queries_are_told_apart_by_question_word_and_length(text: str, word: str, length: str) -> None:
-    assert question_word(text) == word
-    assert length_group(text) == length
-
-
-def test_overlap_counts_content_words() -> None:
-    assert overlap("the capital of France", "France has a capital") == 1.0
-    assert overlap("the river of France", "France has a capital") == 0.5
-    assert overlap("of the", "anything") == 0.0
-    assert overlap_group(0.5) == "up to 50 %"
-
-
-def test_groups_hold_every_query_once_for_each_way_of_grouping() -> None:
-    a, b = np.array([1.0, 0.0, 0.5]), np.array([0.0, 0.0, 1.0])
-    groups = all_groups(
-        ["who is it", "barley", "what is the barley yield of the law"], ["it", "", "barley"], a, b
-    )
-    sizes = {
-        by: sum(group.queries for group in groups if group.by == by)
-        for by in ("length", "overlap", "question word")
-    }
-    assert sizes == {"length": 3, "overlap": 2, "question word": 3}
-    assert [group.name for group in groups if group.by == "length"] == ["1-4 words", "5-8 words"]
-
-
-def test_a_group_shows_both_means_and_who_is_ahead() -> None:
-    group = group_by("x", ["g", "g"], np.array([1.0, 0.0]), np.array([0.5, 0.5]))[0]
-    assert (group.mean_a, group.mean_b, group.difference, group.wins, group.losses) == (0.5, 0.5, 0.0, 1, 1)
 
 
 def test_wins_and_losses_are_the_largest_differences() -> None:

@@ -113,9 +113,9 @@ def test_words_of_the_query_are_marked(html: str) -> None:
 
 def test_plots_are_inline_and_saved_as_files(report: Path, html: str) -> None:
     files = sorted(path.name for path in (report / "plots").iterdir())
-    expected = ["attention-attention.svg", "errors-errors.svg", "recall-cities-test.svg"]
+    expected = ["attention-attention.svg", "recall-cities-test.svg"]
     assert set(expected) <= set(files)
-    assert html.count('role="img"') == len(files) == 6
+    assert html.count('role="img"') == len(files) == 5
     for path in (report / "plots").iterdir():
         assert ElementTree.parse(path).getroot().tag.endswith("svg")
 

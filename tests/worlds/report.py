@@ -41,15 +41,6 @@ def summary() -> dict[str, Any]:
 
 
 def errors() -> dict[str, Any]:
-    group = {
-        "by": "length",
-        "name": "1-4 words",
-        "queries": 3,
-        "mean_a": 0.5,
-        "mean_b": 0.2,
-        "wins": 2,
-        "losses": 1,
-    }
     example = {
         "query": "q1",
         "text": f"barley {NASTY}",
@@ -61,7 +52,7 @@ def errors() -> dict[str, Any]:
         "words": ["barley", "quotes"],
     }
     names = ["dense", "BM25"]
-    return {"names": names, "measure": "nDCG@10", "groups": [group], "wins": [example], "losses": [example]}
+    return {"names": names, "measure": "nDCG@10", "wins": [example], "losses": [example]}
 
 
 def make_stage(

@@ -71,17 +71,6 @@ def lines(name: str, series: Sequence[Series], axes: Axes, markers: bool = True)
     return _finish(name, figure, plot, axes, legend=len(series) > 1)
 
 
-def bars(name: str, labels: Sequence[str], values: Sequence[float], axes: Axes) -> str:
-    """Horizontal bars from zero, the first on top; gains and losses differ in colour and in direction."""
-    figure, plot = _figure(height=max(1.6, 0.32 * len(labels) + 0.9))
-    places = np.arange(len(labels))[::-1]
-    colours = [COLOURS[0] if value >= 0 else COLOURS[1] for value in values]
-    plot.barh(places, values, color=colours, height=0.65)
-    plot.set_yticks(places, labels)
-    plot.axvline(0, color=INK, linewidth=0.8)
-    return _finish(name, figure, plot, axes, legend=False)
-
-
 def intervals(name: str, rows: Sequence[tuple[str, float, float, float]], axes: Axes) -> str:
     """Means with their intervals, one row each, the first on top: `rows` are name, mean, low and high."""
     names = [textwrap.fill(label, LABEL) for label, *_ in rows]

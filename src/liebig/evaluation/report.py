@@ -21,7 +21,6 @@ from markupsafe import Markup, escape
 
 from liebig.base.errors import DataError
 from liebig.base.progress import counted, duration, quantity
-from liebig.evaluation.plots import Axes, bars
 from liebig.evaluation.stage_runs import StageRun
 from liebig.evaluation.training_log import Training, training_of
 from liebig.evaluation.verdicts import (
@@ -59,13 +58,10 @@ class Plot:
 class Errors:
     """Wins and losses of one system against another."""
 
-    stage: str
     names: Sequence[str]
     measure: str
-    groups: Sequence[Mapping[str, Any]]
     wins: Sequence[Mapping[str, Any]]
     losses: Sequence[Mapping[str, Any]]
-    plot: Plot
 
 
 @dataclass(frozen=True)
@@ -132,7 +128,10 @@ def assemble(
         training=[log for stage in stages if (log := training_of(stage, titles[stage.name])) is not None],
         tables=tables,
         matrices=matrices,
-        errors=[_errors(name, tree) for name, tree in _json(stages, "errors.json")],
+        errors=[
+            Errors(tree["names"], tree["measure"], tree["wins"], tree["losses"])
+            for _, tree in _json(stages, "errors.json")
+        ],
         plots=[plot for stage in stages for plot in _stored_plots(stage)],
         spaces=_json(stages, "space.json"),
     )
@@ -173,7 +172,7 @@ def all_plots(page: Page) -> list[Plot]:
     plots += [
         Plot(_slug(f"recall-{t.label}"), f"Recall on {t.label}", "", t.plot) for t in page.tables if t.plot
     ]
-    return [*plots, *(errors.plot for errors in page.errors), *page.plots]
+    return [*plots, *page.plots]
 
 
 def inline_svg(svg: str, label: str) -> Markup:
@@ -201,16 +200,6 @@ def mark(text: str, words: Sequence[str]) -> Markup:
     return Markup("").join(
         Markup("<mark>{}</mark>").format(part) if i % 2 else escape(part) for i, part in enumerate(parts)
     )
-
-
-def _errors(name: str, tree: Mapping[str, Any]) -> Errors:
-    groups = tree["groups"]
-    labels = [f"{group['by']}: {group['name']} ({group['queries']})" for group in groups]
-    values = [group["mean_a"] - group["mean_b"] for group in groups]
-    a, b = tree["names"]
-    svg = bars(f"errors-{name}", labels, values, Axes(f"difference in {tree['measure']}", ""))
-    plot = Plot(_slug(f"errors-{name}"), f"{a} against {b} by kind of query", "", svg)
-    return Errors(name, tree["names"], tree["measure"], groups, tree["wins"], tree["losses"], plot)
 
 
 def _stored_plots(stage: StageRun) -> list[Plot]:

@@ -1,8 +1,4 @@
-"""`liebig analyse errors`: which queries one system wins and loses against another, and what kinds of queries they are.
-
-Queries are grouped by their length, by how many of their words stand in the best relevant passage, and by question
-word; each group shows both systems' means and their difference. A few wins and losses come with their texts.
-"""
+"""`liebig analyse errors`: which queries one system wins and loses against another by most, with their texts."""
 
 from __future__ import annotations
 
@@ -24,33 +20,10 @@ from liebig.evaluation.tables import write_table
 from liebig.evaluation.tasks import Task, read_task
 from liebig.queries.consistency import words as words_of
 
-QUESTION_WORDS = ("who", "what", "when", "where", "which", "why", "how", "whose", "whom")
-AUXILIARIES = frozenset((
-    "is", "are", "was", "were", "do", "does", "did", "can", "could", "will", "would", "should", "has", "have", "had",
-))  # fmt: skip
-LENGTHS = (4, 8, 16, 32)
-OVERLAPS = (0.25, 0.5, 0.75)
 STOP = frozenset((
     "a", "an", "and", "are", "as", "at", "be", "by", "did", "do", "does", "for", "from", "has", "have", "how", "in",
     "is", "it", "its", "of", "on", "or", "that", "the", "their", "this", "to", "was", "were", "with",
 ))  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class QueryGroup:
-    """The queries of one kind: how many, both means, and how often each system is ahead."""
-
-    by: str
-    name: str
-    queries: int
-    mean_a: float
-    mean_b: float
-    wins: int
-    losses: int
-
-    @property
-    def difference(self) -> float:
-        return self.mean_a - self.mean_b
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,65 +45,6 @@ def content_words(text: str) -> set[str]:
     return set(words_of(text)) - STOP
 
 
-def question_word(text: str) -> str:
-    """`who`, `what`, …, `yes/no` for a question that opens with a verb, else `none`."""
-    words = words_of(text)
-    if words and words[0] in AUXILIARIES:
-        return "yes/no"
-    return next((word for word in words[:3] if word in QUESTION_WORDS), "none")
-
-
-def length_group(text: str) -> str:
-    count, low = len(words_of(text)), 1
-    for high in LENGTHS:
-        if count <= high:
-            return f"{low}-{high} words"
-        low = high + 1
-    return f"more than {LENGTHS[-1]} words"
-
-
-def overlap(query: str, passage: str) -> float:
-    """Share of the query's content words that stand in the passage."""
-    query_words = content_words(query)
-    return len(query_words & content_words(passage)) / len(query_words) if query_words else 0.0
-
-
-def overlap_group(share: float) -> str:
-    """`up to 25 %` of the query's words stand in the passage, `up to 50 %`, …"""
-    bound = next((limit for limit in OVERLAPS if share <= limit), 1.0)
-    return f"up to {100 * bound:.0f} %"
-
-
-def group_by(
-    by: str, names: Sequence[str], a: NDArray[np.float64], b: NDArray[np.float64], order: Sequence[str] = ()
-) -> list[QueryGroup]:
-    """Both systems over the queries of each name, in the given order or by size."""
-    labels = np.array(names)
-    groups = []
-    for name in dict.fromkeys(names):
-        mask = labels == name
-        x, y = a[mask], b[mask]
-        wins, losses = int(np.sum(x > y)), int(np.sum(x < y))
-        groups.append(QueryGroup(by, name, int(mask.sum()), float(x.mean()), float(y.mean()), wins, losses))
-    rank = {name: i for i, name in enumerate(order)}
-    return sorted(groups, key=lambda group: (rank.get(group.name, len(rank)), -group.queries, group.name))
-
-
-def all_groups(
-    texts: Sequence[str], relevant: Sequence[str], a: NDArray[np.float64], b: NDArray[np.float64]
-) -> list[QueryGroup]:
-    """Groups by length, by overlap with the relevant passage (queries that have one), and by question word."""
-    lengths = [length_group(text) for text in texts]
-    order = [length_group("x " * high) for high in (*LENGTHS, LENGTHS[-1] + 1)]
-    groups = group_by("length", lengths, a, b, order)
-    known = np.array([bool(passage) for passage in relevant])
-    if known.any():
-        shares = [overlap_group(overlap(q, p)) for q, p in zip(texts, relevant) if p]
-        order = [overlap_group(limit) for limit in (*OVERLAPS, 1.0)]
-        groups += group_by("overlap", shares, a[known], b[known], order)
-    return groups + group_by("question word", [question_word(text) for text in texts], a, b)
-
-
 def extremes(a: NDArray[np.float64], b: NDArray[np.float64], count: int) -> tuple[list[int], list[int]]:
     """The queries A wins by most, and those it loses by most; ties in the order of the queries."""
     difference = a - b
@@ -146,6 +60,7 @@ def first_relevant(grades: Mapping[str, int], rank: Callable[[str], int]) -> str
 
 
 HITS_READ = 1000  # per query of a run
+SHOWN = 120  # characters of a passage in the table
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,8 +77,8 @@ class ComparedRun:
 
 def compare_runs(
     task: Task, runs: Sequence[Path], measure: str, count: int
-) -> tuple[list[QueryGroup], list[Example], list[Example]]:
-    """Groups, wins and losses of the first run against the second."""
+) -> tuple[list[Example], list[Example]]:
+    """Wins and losses of the first run against the second."""
     assert task.judgements is not None
     queries = task.judgements.queries
     missing = [query for query in queries if query not in task.queries]
@@ -175,11 +90,9 @@ def compare_runs(
     relevant = [_relevant(task, query, a, b) for query in queries]
     firsts = {side.first(query) for side in (a, b) for query in queries}
     texts = _texts(task, firsts | set(relevant))
-    questions = [task.queries[query].text for query in queries]
-    groups = all_groups(questions, [texts[name] for name in relevant], a.values, b.values)
     wins, losses = extremes(a.values, b.values, count)
     shown = {i: _example(task, i, relevant[i], a, b, texts) for i in (*wins, *losses)}
-    return groups, [shown[i] for i in wins], [shown[i] for i in losses]
+    return [shown[i] for i in wins], [shown[i] for i in losses]
 
 
 def _side(task: Task, file: Path, measure: str) -> ComparedRun:
@@ -229,7 +142,7 @@ def _example(
 
 
 class ErrorsConfig(Config):
-    """`liebig analyse errors A B`: which queries A wins and loses against B, with the texts, by kind of query."""
+    """`liebig analyse errors A B`: which queries A wins and loses against B, with the texts."""
 
     runs: tuple[InputPath, InputPath] = Field(description="The runs of A and of B.")
     collection: InputPath = Field(description="Collection that was searched.")
@@ -242,22 +155,19 @@ class ErrorsConfig(Config):
 def run(config: ErrorsConfig, folder: Folder) -> None:
     names = system_names(config.runs, config.names)
     task = read_task(config.collection, split=config.split, kind="judgements")
-    groups, wins, losses = compare_runs(task, config.runs, config.measure, config.examples)
+    wins, losses = compare_runs(task, config.runs, config.measure, config.examples)
     tree = {
         "names": names,
         "measure": config.measure,
-        "groups": [asdict(group) for group in groups],
         "wins": [asdict(example) for example in wins],
         "losses": [asdict(example) for example in losses],
     }
     folder.write_json("errors.json", tree)
     rows = [
-        [group.by, group.name, str(group.queries), f"{group.mean_a:.4f}", f"{group.mean_b:.4f}",
-         f"{group.difference:+.4f}", f"{group.wins} / {group.losses}"]
-        for group in groups
-    ]  # fmt: skip
-    header = ["by", "queries that are", "n", *names, "difference", "wins / losses"]
-    write_table(folder, "errors.md", header, rows)
+        [example.text, f"{example.value_a:.4f}", f"{example.value_b:.4f}", example.relevant[:SHOWN]]
+        for example in (*wins, *losses)
+    ]
+    write_table(folder, "errors.md", ["query", *names, "relevant passage"], rows, left=1)
 
 
 STAGE = Stage(
