@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -18,8 +19,8 @@ from tests.worlds.docs_pages import ROOT
 
 SYSTEMS = ("win32", "darwin")
 pytestmark = pytest.mark.timeout(900)  # up to seven processes, one after the other
-IMPORT_ALL = """
-import importlib, pkgutil, sys
+SERVER = """
+import importlib, json, os, pkgutil, sys
 import liebig
 wrong = []
 for module in pkgutil.walk_packages(liebig.__path__, "liebig."):
@@ -32,7 +33,21 @@ for module in pkgutil.walk_packages(liebig.__path__, "liebig."):
             wrong.append(f"{module.name}: {error}")
     except Exception as error:
         wrong.append(f"{module.name}: {error!r}")
-print("\\n".join(wrong))
+print(json.dumps(wrong), flush=True)
+for line in sys.stdin:
+    words, folder = json.loads(line)
+    pid = os.fork()
+    if pid == 0:
+        for number, name in ((1, "out"), (2, "error")):
+            os.dup2(os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        sys.stdin = open(os.devnull, encoding="utf-8")
+        sys.argv = ["liebig", *words]
+        from liebig.cli import main
+        main()
+        sys.exit()
+    print(pid, flush=True)
+    if words[0] != "label":
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 """
 
 
@@ -48,7 +63,7 @@ def environment(system: str, tmp_path: Path) -> dict[str, str]:
     }
 
 
-def python(system: str, tmp_path: Path, *arguments: str, code: int = 0) -> str:
+def python(system: str, tmp_path: Path, *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, *arguments],
         env=environment(system, tmp_path),
@@ -56,18 +71,44 @@ def python(system: str, tmp_path: Path, *arguments: str, code: int = 0) -> str:
         text=True,
         check=False,
     )
-    assert done.returncode == code, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def liebig(system: str, tmp_path: Path, *arguments: object, code: int = 0) -> str:
-    return python(system, tmp_path, "-m", "liebig", *map(str, arguments), code=code)
+class Simulated:
+    """A process of the other system that has imported everything, and forks to run a command."""
+
+    def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
+        self.process, self.folder = process, folder
+        self.wrong = json.loads(process.stdout.readline())
+
+    def start(self, *words: object) -> int:
+        """The number of the process that runs the command; its standard error is in the folder's file `error`."""
+        self.process.stdin.write(json.dumps([list(map(str, words)), str(self.folder)]) + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def liebig(self, *words: object) -> str:
+        self.start(*words)
+        code = int(self.process.stdout.readline())
+        assert code == 0, (self.folder / "error").read_text(encoding="utf-8")
+        return (self.folder / "out").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module", params=SYSTEMS)
+def simulated(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    command, pipe = [sys.executable, "-c", SERVER], subprocess.PIPE
+    with subprocess.Popen(
+        command, env=environment(request.param, folder), stdin=pipe, stdout=pipe, text=True
+    ) as process:
+        yield Simulated(process, folder)
+        process.stdin.close()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_every_module_is_imported(system, tmp_path):
-    assert python(system, tmp_path, "-c", IMPORT_ALL).strip() == ""
+def test_every_module_is_imported(simulated):
+    assert simulated.wrong == []
 
 
 def notes(folder: Path) -> None:
@@ -82,59 +123,40 @@ def notes(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_a_folder_is_built_searched_updated_served_and_labelled(system, tmp_path):
+def test_a_folder_is_built_searched_updated_served_and_labelled(simulated, tmp_path):
     folder, out = tmp_path / "notes", tmp_path / "retriever"
     notes(folder)
-    liebig(system, tmp_path, "build", folder, "--minutes", "0", "--out", out)
-    asked = json.loads(
-        liebig(system, tmp_path, "search", out, "what limits barley?", "--system", "dense", "--json")
-    )
+    simulated.liebig("build", folder, "--minutes", "0", "--out", out)
+    asked = json.loads(simulated.liebig("search", out, "what limits barley?", "--system", "dense", "--json"))
     assert asked["results"][0]["title"] == "Barley"
     assert all("\\" not in row["doc"] for row in asked["results"])
 
-    command = [
-        sys.executable,
-        "-m",
-        "liebig",
-        "label",
-        str(out),
-        "--out",
-        str(tmp_path / "judged" / "judgements.jsonl"),
-        "--port",
-        "0",
-    ]
-    with subprocess.Popen(
-        command, env=environment(system, tmp_path), stderr=subprocess.PIPE, text=True
-    ) as server:
-        try:
-            address = wait_for_address(server)
-            assert "Barley" in search(address, "barley")
-            # The folder changes while the server has its files open.
-            (folder / "sub" / "new.md").write_text(
-                "# Rye\n\nRye grows where wheat does not.\n", encoding="utf-8"
-            )
-            (folder / "sub" / "3.md").unlink()
-            liebig(system, tmp_path, "update", out)
-            for _ in range(100):
-                if "Rye" in search(address, "rye"):
-                    break
-                time.sleep(0.1)
-            else:
-                pytest.fail("the server did not switch to the new generation")
-            judgement = {
-                "question": "rye?",
-                "passage": json.loads(search(address, "rye"))["results"][0]["id"],
-            }
-            post(f"{address}/label/judgement", {**judgement, "relevance": 1})
-        finally:
-            server.terminate()
-            server.wait(30)
-    lines = (tmp_path / "judged" / "judgements.jsonl").read_text(encoding="utf-8").splitlines()
+    judged = tmp_path / "judged" / "judgements.jsonl"
+    server = simulated.start("label", out, "--out", judged, "--port", "0")
+    try:
+        address = wait_for_address(simulated.folder / "error")
+        assert "Barley" in search(address, "barley")
+        # The folder changes while the server has its files open.
+        (folder / "sub" / "new.md").write_text("# Rye\n\nRye grows where wheat does not.\n", encoding="utf-8")
+        (folder / "sub" / "3.md").unlink()
+        simulated.liebig("update", out)
+        for _ in range(300):
+            if "Rye" in search(address, "rye"):
+                break
+            time.sleep(0.1)
+        else:
+            pytest.fail("the server did not switch to the new generation")
+        passage = json.loads(search(address, "rye"))["results"][0]["id"]
+        judgement = {"question": "rye?", "passage": passage, "relevance": 1}
+        post(f"{address}/label/judgement", judgement)
+    finally:
+        os.kill(server, signal.SIGTERM)
+        wait_for_end(server)
+    lines = judged.read_text(encoding="utf-8").splitlines()
     assert json.loads(lines[0])["relevance"] == 1
     # What the server kept open is removed by the next update.
     (folder / "sub" / "4.md").unlink()
-    liebig(system, tmp_path, "update", out)
+    simulated.liebig("update", out)
     kinds = [re.sub(r"-\d+$", "", path.name) for path in out.iterdir() if re.search(r"-\d+$", path.name)]
     assert len(kinds) == len(set(kinds)), sorted(path.name for path in out.iterdir())
     assert not [
@@ -146,22 +168,17 @@ def test_a_folder_is_built_searched_updated_served_and_labelled(system, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_an_encoder_is_pretrained(system, tmp_path):
+def test_an_encoder_is_pretrained(simulated, tmp_path):
     out = tmp_path / "run"
-    liebig(
-        system, tmp_path, "run", ROOT / "recipes/smoke/mlm.toml", "--out", out, "stages.model.loop.steps=2"
-    )
+    simulated.liebig("run", ROOT / "recipes/smoke/mlm.toml", "--out", out, "stages.model.loop.steps=2")
     assert (out / "model" / "manifest.json").is_file()
     assert not [*out.rglob("*.partial"), *out.rglob("*.tmp"), *out.rglob("*.lock")]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_the_suite_can_be_run_there(system, tmp_path):
-    command = ["-m", "pytest", "--system", system, str(ROOT / "tests/base/test_machine.py"), "-rs"]
-    said = python("", tmp_path, *command)
-    assert ("Windows tells no load" in said) == (system == "win32")
+def test_the_suite_can_be_run_there(tmp_path):
+    command = ["-m", "pytest", "--system", "win32", str(ROOT / "tests/base/test_machine.py"), "-rs"]
+    assert "Windows tells no load" in python("", tmp_path, *command)
 
 
 def test_files_of_tests_that_windows_cannot_run_are_known():
@@ -170,14 +187,22 @@ def test_files_of_tests_that_windows_cannot_run_are_known():
     assert not unix_only((ROOT / "tests/vectors/test_topk.py").read_text(encoding="utf-8"))
 
 
-def wait_for_address(server: subprocess.Popen[str]) -> str:
-    said = []
-    for line in server.stderr:
-        said.append(line)
-        found = re.search(r"http://[\d.:]+", line)
+def wait_for_address(log: Path) -> str:
+    for _ in range(3000):
+        found = re.search(r"http://[\d.:]+", log.read_text(encoding="utf-8"))
         if found:
             return found[0]
-    raise AssertionError("".join(said))
+        time.sleep(0.1)
+    raise AssertionError(log.read_text(encoding="utf-8"))
+
+
+def wait_for_end(pid: int) -> None:
+    """Until a process that another one started has ended; it stays as a zombie until that one ends, too."""
+    for _ in range(300):
+        if Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.1)
+    raise AssertionError("the server did not end")
 
 
 def search(address: str, query: str) -> str:

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from liebig.stages import STAGES
 from liebig.train.log import read_log
 from tests.base.test_parts import files
 from tests.search.conftest import write_collection
+from tests.worlds.processes import programs
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "howto" / "cluster.md").read_text(encoding="utf-8")
@@ -75,10 +75,9 @@ def work(small_model, tmp_path_factory):
     documents = {f"d{n}": (f"Title {n}", "en", f"Text number {n} of the soil.") for n in range(150)}
     write_collection(home / "runs" / "collection", documents)
     shutil.copytree(small_model, home / "runs" / "model")
-    (home / "bin").mkdir()
-    program(home / "bin", "liebig", f'exec {sys.executable} -m liebig "$@"')
-    run(home, block("liebig merge"), {})
-    return home
+    with programs(home / "bin"):
+        run(home, block("liebig merge"), {})
+        yield home
 
 
 def run(home, script, environment):
@@ -111,18 +110,17 @@ def test_both_scripts_of_a_training_make_the_same_run(tmp_path):
     recipe["collection"]["paths"] = [str(ROOT / "recipes" / "smoke" / "texts")]
     pipeline.run(pipeline.plan_stages(STAGES, recipe, tmp_path / "runs"), lambda line: None)
     (tmp_path / "recipe.toml").write_text(RECIPE)
-    (tmp_path / "bin").mkdir()
-    program(tmp_path / "bin", "srun", 'shift; exec "$@"')
-    program(tmp_path / "bin", "scontrol", "echo localhost; echo n2")
-    program(tmp_path / "bin", "torchrun", f'exec {sys.executable} -m torch.distributed.run "$@"')
     logs = []
-    for form in (slurm_training, skypilot_training):
-        script, facts = form()
-        port = 20_000 + os.getpid() % 20_000
-        run(tmp_path, script.replace("29400", str(port)), {**facts, "CUDA_VISIBLE_DEVICES": ""})
-        logs.append(read_log(tmp_path / "runs" / "pretrained"))
-        assert workspace.read_manifest(tmp_path / "runs" / "pretrained").kind == "pretrain"
-        shutil.rmtree(tmp_path / "runs" / "pretrained")
+    with programs(tmp_path / "bin"):
+        program(tmp_path / "bin", "srun", 'shift; exec "$@"')
+        program(tmp_path / "bin", "scontrol", "echo localhost; echo n2")
+        for form in (slurm_training, skypilot_training):
+            script, facts = form()
+            port = 20_000 + os.getpid() % 20_000
+            run(tmp_path, script.replace("29400", str(port)), facts)
+            logs.append(read_log(tmp_path / "runs" / "pretrained"))
+            assert workspace.read_manifest(tmp_path / "runs" / "pretrained").kind == "pretrain"
+            shutil.rmtree(tmp_path / "runs" / "pretrained")
     two, one = ([line["loss"] for line in lines if "loss" in line] for lines in logs)
     assert len(two) == 2
     assert two == pytest.approx(one, rel=1e-4)

@@ -14,9 +14,11 @@ import select
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from multiprocessing import connection, forkserver, resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -95,9 +97,47 @@ def liebig(words: Sequence[str], folder: Path, given: str = "") -> CompletedProc
     return _seen(_liebig, words, folder, given)
 
 
-def torchrun(words: Sequence[str], folder: Path) -> CompletedProcess[str]:
+def torchrun(
+    words: Sequence[str], folder: Path, launch: Sequence[str] = ("--nproc-per-node=2", "--standalone")
+) -> CompletedProcess[str]:
     """torchrun with two processes of the command. It forks them, so that none of the three imports anything."""
-    return _seen(_torchrun, words, folder)
+    return _seen(partial(_torchrun, launch=launch), words, folder)
+
+
+@contextmanager
+def programs(folder: Path) -> Iterator[str]:
+    """A folder with `liebig` and `torchrun` for scripts: they run in processes that have imported everything.
+
+    Each writes its words into a pipe, one command at a time, and ends with the code that comes back.
+    """
+    folder.mkdir()
+    asked, answered = folder / "asked", folder / "answered"
+    for pipe in (asked, answered):
+        os.mkfifo(pipe)
+    for name in ("liebig", "torchrun"):
+        (folder / name).write_text(
+            f'#!/bin/sh\nprintf "%s\\n" {name} "$PWD" "$@" > {asked}\n'
+            f"{{ read -r code; cat >&2; }} < {answered}\nexit $code\n"
+        )
+        (folder / name).chmod(0o755)
+    served = threading.Thread(target=_serve_programs, args=(asked, answered))
+    served.start()
+    try:
+        yield str(folder)
+    finally:
+        asked.write_text("\n")
+        served.join()
+
+
+def _serve_programs(asked: Path, answered: Path) -> None:
+    while (lines := asked.read_text().splitlines())[0]:
+        name, home, *words = lines
+        if name == "torchrun":
+            split = words.index("-m")
+            done = torchrun(words[split + 2 :], Path(home), words[:split])
+        else:
+            done = liebig(words, Path(home))
+        answered.write_text(f"{done.returncode}\n{done.stderr}")
 
 
 @contextmanager
@@ -153,13 +193,14 @@ def _liebig(words: list[str]) -> None:
     main()
 
 
-def _torchrun(words: list[str]) -> None:
+def _torchrun(words: list[str], launch: Sequence[str]) -> None:
     from torch.distributed.run import main
 
+    if "--standalone" not in launch:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a script of a page: its processes may not have a GPU each
     script = Path(tempfile.mkdtemp(dir=".")) / "main.py"
     script.write_text(MAIN)
-    launch = ["--nproc-per-node=2", "--standalone", "--start-method=fork", "--run-path"]
-    main([*launch, str(script), *words])
+    main([*launch, "--start-method=fork", "--run-path", str(script), *words])
 
 
 def install(site: Path) -> None:
