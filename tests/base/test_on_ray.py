@@ -74,6 +74,22 @@ def test_two_killed_workers_cost_their_parts(cluster, small_model, tmp_path):
     assert not (tmp_path / "out.parts").exists()
 
 
+def test_workers_publish_their_parts_at_an_address(cluster, small_model, tmp_path):
+    from liebig.on_ray import run_on_ray
+
+    source = write_collection(
+        tmp_path / "collection", {"d": ("A title", "en", "One.", "Two.", "Three.", "Four.")}
+    )
+    recipe = {"kind": "encode", "source": str(source), "model": str(small_model), "shard": 1}
+    whole = planned(recipe, tmp_path / "whole")
+    pipeline.run_stage(whole.stage, whole.config, whole.out)
+    there = tmp_path / "bucket" / "vectors"
+    item = planned(recipe | {"source": f"file://{source}"}, tmp_path / "unused")
+    run_on_ray(item.stage, item.config, Path(f"file://{there}"), "ray", 2)
+    assert files(there) == files(whole.out)
+    assert [path.name for path in there.parent.iterdir()] == ["vectors"]
+
+
 def test_bad_input_is_the_sentence_of_the_stage_and_parts_are_kept(cluster, small_model, tmp_path):
     from liebig.on_ray import run_on_ray
 

@@ -107,6 +107,25 @@ def test_a_retriever_is_searched_at_its_address_and_what_changed_is_fetched(cach
     assert (copy / "note.txt").read_bytes() == b"new"
 
 
+@pytest.mark.slow
+def test_a_retriever_is_built_and_updated_from_an_address_at_an_address(cache, small_model, tmp_path):
+    for number in range(4):
+        cache.pipe(
+            f"/bucket/notes/{number}.md",
+            f"# Note {number}\n\nNote {number} is about item {number}.\n".encode(),
+        )
+    address = "memory://bucket/retriever"
+    liebig("build", "memory://bucket/notes", "--minutes", "0", "--model", small_model, "--out", address)
+    cache.pipe("/bucket/notes/rye.md", b"# Rye\n\nRye grows where wheat does not.\n")
+    cache.rm_file("/bucket/notes/0.md")
+    liebig("update", address)
+    shutil.rmtree(tmp_path / "cache")
+    said = json.loads(liebig("search", address, "rye", "--system", "bm25", "--json"))
+    assert said["results"][0]["title"] == "Rye"
+    said = json.loads(liebig("search", address, "item 0", "--system", "bm25", "--json"))
+    assert "Note 0" not in {row["title"] for row in said["results"]}
+
+
 def test_a_writer_that_was_killed_leaves_an_unfinished_folder_and_the_same_command_completes_it(
     cache, small_model, tmp_path, monkeypatch
 ):

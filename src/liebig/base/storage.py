@@ -166,6 +166,7 @@ def _upload(storage: Any, root: str, copy: Path) -> None:
     gone = [name for name in there if name not in mine]
     if not changed and not gone:
         return
+    storage.makedirs(root, exist_ok=True)
     storage.pipe_file(_at(root, WRITING), b"")
     for name in [name for name in WHOLE if name in there] + [
         name for name in gone if name not in (*WHOLE, WRITING)
