@@ -90,9 +90,7 @@ def run(tally: Tally, out: Path, wanted: int) -> None:
     """Rounds over all files until there were as many cases as wanted."""
     home = out / "damage"
     shutil.rmtree(home, ignore_errors=True)
-    planned = kills.plan(home / "run")
-    for item in planned:
-        faults.finish("stage", kills.RECIPE, home / "run", Path(item.name))
+    planned = kills.finished(home / "run", tally)
     source, model = faults.write_documents(home / "source", faults.TOPICS), faults.write_model(home / "model")
     faults.build_retriever(source, model, home / "retriever")
     while tally["cases"] < wanted:

@@ -120,7 +120,7 @@ def fuzz(tally: Tally, out: Path, given: argparse.Namespace) -> None:
     from tests.faults.fuzz import BATCH, run_batch, targets
 
     scratch = Path("/dev/shm") if Path("/dev/shm").is_dir() else out
-    home = scratch / f"torture-fuzz-{os.getuid()}"
+    home = scratch / f"torture-fuzz-{os.getuid()}-{given.seed}"
     home.mkdir(exist_ok=True)
     everything = targets()
     while tally["inputs"] < given.inputs:
