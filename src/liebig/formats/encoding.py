@@ -1,4 +1,4 @@
-"""The encoding of a text file: its byte order mark, else UTF-8, else what charset-normalizer takes it for.
+"""The encoding of a text file: its byte order mark, else UTF-8, what the file says, or what charset-normalizer guesses.
 
 Only files that are one document are guessed at; formats of data are UTF-8. Short Western texts fit several code pages
 equally well: Windows-1252, which HTML takes for Latin-1 too, wins such a tie. Cost: a guess decodes a few samples of
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import re
 
 from liebig.formats.inputs import DAMAGE, InputSource
 from liebig.formats.items import Where
@@ -24,9 +25,16 @@ MARKS = {
 WESTERN = "cp1252"
 LIKELY = [
     WESTERN, "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "koi8_r", "shift_jis", "euc_jp", "gb18030",
-    "big5", "euc_kr", "utf_16_le", "utf_16_be",
+    "big5", "euc_kr", "cp866", "cp874", "iso8859_5", "iso8859_2", "mac_cyrillic", "cp855",
 ]  # fmt: skip
 JAPANESE, SAMPLE = ("euc_jp", "shift_jis"), 1 << 14
+# XML's declaration, the meta tag of a page, and the comment in which a program names its encoding.
+SAID = re.compile(
+    rb"(?:charset|coding)\s{0,9}[=:]\s{0,9}[\"']?((?:iso|win|cp|koi8|gb|big5|euc|shift|mac|latin|tis)[\w-]{1,20})",
+    re.I,
+)
+ESCAPES = (b"\x1b$B", b"\x1b$@")  # of ISO-2022-JP, whose bytes are all ASCII
+STRAY = 1000  # one NUL in so many characters is a mark of a program, as in manuals of Info
 LARGEST = 1 << 28
 
 
@@ -45,21 +53,33 @@ def whole_text(source: InputSource) -> tuple[str, str]:
 
 
 def decode_text(raw: bytes, where: Where) -> tuple[str, str]:
-    encoding = next((name for mark, name in MARKS.items() if raw.startswith(mark)), UTF_8)
+    marked = next((name for mark, name in MARKS.items() if raw.startswith(mark)), "")
+    encoding = marked or utf_16(raw) or ("iso2022_jp" if any(sign in raw for sign in ESCAPES) else UTF_8)
     try:
         text = raw.decode(encoding)
     except UnicodeDecodeError:
         encoding = _guess(raw) or where.refuse("cannot detect the encoding of the text", "save it as UTF-8")
         text = raw.decode(encoding)
-    if "\0" in text:
+    if text.count("\0") * STRAY > len(text):
         where.refuse("the file contains NUL bytes, so it is not text", "remove it, or name it by its format")
-    return text, encoding.removesuffix("-sig")
+    return text.replace("\0", " "), encoding.removesuffix("-sig")
+
+
+def utf_16(raw: bytes) -> str:
+    """UTF-16 without a mark, if every second byte is mostly NUL and the others are not; else an empty string."""
+    even, odd = (raw[start:SAMPLE:2].count(0) * 10 / max(1, len(raw[start:SAMPLE:2])) for start in (0, 1))
+    return "utf-16-le" if even < 1 and odd > 5 else "utf-16-be" if odd < 1 and even > 5 else ""
 
 
 def _guess(raw: bytes) -> str | None:
-    """The likeliest encoding; of several that fit equally well the Western one, else the first."""
+    """The encoding that is named in the file, else the likeliest; of several that fit equally well the Western one."""
     from charset_normalizer import from_bytes
 
+    if said := SAID.search(raw[:SAMPLE]):
+        with contextlib.suppress(UnicodeDecodeError, LookupError):
+            name = codecs.lookup(said[1].decode("ascii")).name
+            name = WESTERN if name == "iso8859-1" else name  # as browsers take it
+            return name if raw.decode(name) else None
     for name in JAPANESE:  # whose kana other encodings have as letters that are rare there
         with contextlib.suppress(UnicodeDecodeError):
             letters = [sign for sign in raw[:SAMPLE].decode(name, "ignore") if sign > "\x7f"]

@@ -17,22 +17,16 @@ from typing import Any
 
 from liebig.base.errors import DataError
 from liebig.base.records import Section
-from liebig.formats.docx import read_docx
-from liebig.formats.encoding import whole_text
 from liebig.formats.inputs import DAMAGE, InputSource
 from liebig.formats.items import Where
-from liebig.formats.line_text import parse_settings
 from liebig.formats.outline import Article, numbered_section
-from liebig.formats.parsers import HEAD, is_binary, parse_html
-from liebig.formats.pptx import read_pptx
-from liebig.formats.rtf import parse_rtf
 from liebig.formats.sheet_rows import Cells, sheet_articles
-from liebig.formats.xlsx import cell_text, read_xlsx
+from liebig.formats.xlsx import cell_text
 
 LARGEST = 1 << 27
 BROKEN = (*DAMAGE, struct.error, IndexError, KeyError, AttributeError, TypeError, AssertionError)
 ENCRYPTED = ("is encrypted", "save it without a password")
-LIKE_BYTES, ZIP = "cp1252", b"PK"  # a newer file under an older suffix is read as what it is
+LIKE_BYTES = "cp1252"
 # Word: offsets in the header of 97 and later.
 WORD, FLAGS, IS_ENCRYPTED, SECOND_TABLE = 0xA5EC, 0x0A, 0x0100, 0x0200
 TEXT_LENGTH, PIECES = 0x4C, 0x1A2
@@ -50,10 +44,6 @@ MOST_EDITS, DEEPEST = 1000, 30
 def read_doc(source: InputSource) -> Article:
     """The text of a Word document; cells of a table are divided by tabs."""
     where = Where(source.label)
-    if source.head(2) == ZIP:
-        return read_docx(source)
-    if source.head(5) == b"{\\rtf":
-        return parse_rtf(whole_text(source)[0])
     with _opened(source, where) as ole:
         header = _stream(ole, "WordDocument", where)
         magic, flags = struct.unpack_from("<H", header)[0], struct.unpack_from("<H", header, FLAGS)[0]
@@ -98,8 +88,6 @@ def _word_text(header: bytes, table: bytes) -> str:
 def read_ppt(source: InputSource) -> Article:
     """The slides of a presentation, each a section, without notes."""
     where = Where(source.label)
-    if source.head(2) == ZIP:
-        return read_pptx(source)
     with _opened(source, where) as ole:
         user = _stream(ole, "Current User", where)
         if ole.exists("EncryptedSummary") or struct.unpack_from("<I", user, 12)[0] == LOCKED:
@@ -189,16 +177,6 @@ def read_xls(source: InputSource) -> Iterator[Article]:
     import xlrd  # late: only folders with such workbooks pay for it
 
     where = Where(source.label)
-    head = source.head(HEAD)
-    if head.startswith(ZIP):
-        yield from read_xlsx(source)
-        return
-    if not is_binary(head):  # programs save pages and tables of text under this suffix, too
-        text = whole_text(source)[0]
-        yield (
-            parse_html(text) if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") else parse_settings(text)
-        )
-        return
     try:
         with source.seekable() as file:
             raw = file.read(LARGEST + 1)

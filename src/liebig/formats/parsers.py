@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from liebig.base.errors import DataError
 from liebig.formats.clean_text import without_breaks, without_ligatures
-from liebig.formats.encoding import whole_text
+from liebig.formats.encoding import STRAY, utf_16, whole_text
 from liebig.formats.inputs import InputSource
 from liebig.formats.items import Where
 from liebig.formats.markup import parse_markdown, parse_plain, parse_rst
@@ -155,13 +155,22 @@ MEDIA = frozenset((
     ".mp3", ".mp4", ".m4a", ".m4v", ".wav", ".ogg", ".flac", ".avi", ".mov", ".mkv", ".webm", ".wmv", ".aac", ".opus",
 ))
 # fmt: on
+# Kinds whose files are no text, and what files of Office are under each other's suffixes, by their first bytes.
+CONTAINERS = frozenset(
+    ["pdf", "docx", "pptx", "xlsx", "doc", "ppt", "xls", "odt", "odp", "ods", "epub", "msg"]
+)
+NEWER, OLDER = {"doc": "docx", "ppt": "pptx", "xls": "xlsx"}, {"docx": "doc", "pptx": "ppt"}
+ZIP, OLE = b"PK\x03\x04", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+PAGE = re.compile(
+    rb"\s*(?:<\?xml[^>]{0,200}>\s*)?<(?:!doctype html|html|head|body|table|meta)\b", re.IGNORECASE
+)
 # What the first bytes of files that are not read say, and what to do.
 KNOWN = {
     b"7z\xbc\xaf\x27\x1c": "an archive that is not read; unpack it, or pack it as .zip",
     b"Rar!\x1a\x07": "an archive that is not read; unpack it, or pack it as .zip",
     b"SQLite format 3\0": "a database; export its tables as .csv",
     b"ITSF": "compiled HTML help; unpack it with extract_chmLib",
-    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "of a program whose files are not read; export it as text or PDF",
+    OLE: "of a program whose files are not read; export it as text or PDF",
     b"\x7fELF": "a program",
     b"MZ": "a program",
 }
@@ -180,11 +189,15 @@ def parse_as(name: str, text: str, where: Where) -> Article:
 
 def kind_of(source: InputSource) -> FileKind | None:
     """What kind of file a source is; None where it is not text and of no kind that is read."""
-    if source.suffix in BY_SUFFIX:
-        return BY_SUFFIX[source.suffix]
+    kind = BY_SUFFIX.get(source.suffix)
+    if kind is not None and kind.name not in CONTAINERS:
+        return kind
     if source.suffix in PICTURES or source.suffix in MEDIA:
         return None
     head = source.head(HEAD)
+    if kind is not None and (is_binary(head) or b"%PDF" in head or not head):
+        other = {ZIP: NEWER, OLE: OLDER}.get(head[:4] if head.startswith(ZIP) else head[:8], {})
+        return KINDS[other.get(kind.name, kind.name)]
     if is_binary(head) or PRIVATE_KEY.match(head):
         return None
     if head.startswith(b"#!"):
@@ -193,6 +206,10 @@ def kind_of(source: InputSource) -> FileKind | None:
         return KINDS["mbox"]
     if head.startswith(b"{\\rtf"):
         return KINDS["rtf"]
+    if PAGE.match(head):
+        return KINDS["html"]
+    if kind is not None:  # programs save pages and tables of text under suffixes of Office
+        return KINDS["settings" if kind.name in ("xls", "xlsx") else "text"]
     from liebig.formats.man_page import is_man_page
 
     if is_man_page(source.suffix, head):
@@ -213,11 +230,11 @@ def why_not(source: InputSource) -> str:
 
 def is_binary(head: bytes) -> bool:
     """Whether bytes are not text: NULs without the mark of UTF-16, control characters, or few letters of ASCII."""
-    if head.startswith((b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")):
+    if head.startswith((b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")) or utf_16(head):
         return False
     start = head[:1024]
     odd = sum(byte < 9 or 13 < byte < 27 or 27 < byte < 32 for byte in start)
-    if b"\0" in head or head.startswith(b"%PDF") or odd * 20 > len(start):
+    if head.count(0) * STRAY > len(head) or head.startswith(b"%PDF") or odd * 20 > len(start):
         return True
     try:
         codecs.getincrementaldecoder("utf-8")().decode(start)

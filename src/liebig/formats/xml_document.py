@@ -12,6 +12,7 @@ from typing import Any
 from lxml import etree
 
 from liebig.base.errors import DataError
+from liebig.formats.line_text import parse_settings
 from liebig.formats.outline import Article, Outline
 
 LARGEST = 1 << 26
@@ -23,7 +24,7 @@ ADDRESS = re.compile(r"\S*(?:://|/\S*/)\S*")
 
 
 def parse_xml(text: str) -> Article:
-    """Paragraphs with the lines they stand on; the first title is the title."""
+    """Paragraphs with the lines they stand on; the first title is the title. Broken XML as the lines it has."""
     raw = text.encode("utf-8")
     if len(raw) > LARGEST:
         raise DataError(f"the file is larger than {LARGEST >> 20} MiB", fix="split it")
@@ -33,8 +34,8 @@ def parse_xml(text: str) -> Article:
     )  # fmt: skip
     try:
         root = etree.fromstring(raw, parser)
-    except etree.XMLSyntaxError as error:
-        raise DataError(f"this is not valid XML ({error.msg})", fix="repair it") from None
+    except etree.XMLSyntaxError:
+        return parse_settings(text)
     dtd = root.getroottree().docinfo.internalDTD
     if dtd is not None and next(dtd.iterentities(), None) is not None:
         raise DataError("the file declares XML entities, which are never expanded", fix="write them out")
