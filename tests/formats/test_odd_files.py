@@ -9,6 +9,7 @@ from liebig.formats import detect
 from liebig.formats.inputs import BytesSource
 from liebig.formats.items import Options
 from liebig.formats.ledger import Ledger
+from liebig.formats.mail import message_article
 from liebig.formats.parsers import articles, kind_of, why_not
 from tests.worlds import mixed_folder as made
 
@@ -47,11 +48,47 @@ def texts(name, data):
         ("a.ics", b"BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nSUMMARY:Cut short\r\n", "Cut short"),
         ("a.vcf", b"BEGIN:VCARD\nNOTE;ENCODING=QUOTED-PRINTABLE:M=C3=BCh=\nle\nEND:VCARD\n", "M\u00fchle"),
         ("a.sbv", b"0:00:01.000,0:00:02.000\nHello there\n", "Hello there"),
+        ("de.msg", b"namespace eval ::tk {\n    ::msgcat::mcset de Cancel Abbruch\n}\n", "Cancel Abbruch"),
+        ("a.pot", b'msgid "The crane is locked"\nmsgstr ""\n', "The crane is locked"),
+        ("a.pdf", b"<!DOCTYPE html><p>This paper has moved.</p>", "This paper has moved."),
+        ("a.doc", b"Notes of the mill, kept as plain text.\n", "Notes of the mill"),
+        ("a.docx", DOC, "The ban was lifted. It rained."),
+        ("a.aspx", b"<html><body><p>A page of a server.</p></body></html>", "A page of a server."),
+        ("a.xml", b"<rss><title>Mills & dams</title><p>Open in May.</p>", "Mills & dams"),
+        ("a.txt", "The mill opens in May.\n".encode("utf-16-le"), "The mill opens in May."),
+        ("a.txt", "The mill opens in May.\n".encode("utf-16-be"), "The mill opens in May."),
+        ("a.txt", "水車は春に修理されます。".encode("iso2022_jp"), "水車は春に"),
+        ("a.txt", ("Мельница была построена на реке и работала до самой войны.\n" * 4).encode("cp866"), "Мельница"),
+        ("a.txt", ("Młyn został zbudowany nad rzeką. Źródło jest w górach.\n" * 4).encode("iso8859_2"), "Źródło"),
+        ("a.htm", '<meta charset="windows-1251"><p>Мост</p>'.encode("cp1251"), "Мост"),
+        ("a.py", "# -*- coding: iso8859_7 -*-\n# Μύλος\n".encode("iso8859_7"), "Μύλος"),
+        ("a.info", b"This is the manual of the mill.\n\0\x08[index\0\x08]\n" + b"Water drives it. " * 200, "Water"),
         ("a.geojson", b'{"features": [{"name": "Mill pond"}]}', "features.name: Mill pond"),
     ],
 )  # fmt: skip
 def test_a_file_is_read_as_what_it_is(name, data, words):
     assert words in " ".join(texts(name, data))
+
+
+def test_a_file_without_a_suffix_in_utf_16_is_text():
+    assert texts("NOTES", "The mill opens in May.\n".encode("utf-16-le")) == ["The mill opens in May."]
+
+
+@pytest.mark.parametrize(
+    ("header", "author"),
+    [
+        (b"Ann <a@example.org>", "Ann <a@example.org>"),
+        (b'"Vane, Nora" <n@example.org>', "Vane, Nora <n@example.org>"),
+        (b"a@example.org (Ann)", "Ann <a@example.org>"),
+        (b"=?utf-8?q?M=C3=BCller=2C_Eva?= <e@example.org>", "M\u00fcller, Eva <e@example.org>"),
+        (b"J\xf6rg <j@example.org>", "J\u00f6rg <j@example.org>"),
+        (b"the miller", "the miller"),
+        (b"=?nothing?q?x?= <n@example.org>", "=?nothing?q?x?= <n@example.org>"),
+    ],
+)
+def test_senders_of_mail_are_written_as_people_read_them(header, author):
+    message = message_article(b"From: " + header + b"\nSubject: a\n =?iso-8859-1?q?=E9?=\n\nText\n", "a.eml")
+    assert (message.title, message.metadata["author"]) == ("a \u00e9", author)
 
 
 @pytest.mark.parametrize(

@@ -102,8 +102,6 @@ class Match:
     why: str
     in_folder: bool = False
     """Whether it is a file that was found in a folder, and not named: if it cannot be read, the others still are."""
-    instead: Match | None = None
-    """How a file is read that is not of the format throughout: a table with a broken row as the lines it has."""
 
     def items(self, options: Options) -> Iterator[Item]:
         """The records of the source; the ledger of the options gets the files that were read."""
@@ -238,12 +236,7 @@ def _detect_in_folder(folder: InputSource, ledger: Ledger) -> list[Match]:
         for error in errors:
             ledger.skip(error)
         return _mention_others(everything, matches, ledger)
-    documents = [
-        replace(match, instead=Match(FileSelection(folder, [match.source]), texts, "lines of text"))
-        if match.format.name == "table"
-        else match
-        for match in documents + _as_tables(others)
-    ]
+    documents += _as_tables(others)
     read = {match.source for match in documents}
     rest = [file for file in everything if file not in read]
     if not everything:

@@ -214,9 +214,6 @@ def collect(
                     raise
                 writer.back_to(before[0])
                 census.back_to(before[1])
-                if match.instead is not None:
-                    collect([match.instead], options, writer, census, limit, languages)
-                    continue
                 failure = error if isinstance(error, LiebigError) else match.source.damaged(error)
                 options.ledger.skip_file(match.source.label, failure)
             bar.advance(number % STRIDE)
