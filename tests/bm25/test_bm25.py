@@ -15,7 +15,7 @@ from liebig.base.errors import CorruptError, DataError, RecipeError
 from liebig.base.records import Passage
 from liebig.base.workspace import Folder
 from liebig.bm25 import kernels, search
-from liebig.bm25.analysis import Analyzer, language_name, stop_words
+from liebig.bm25.analysis import Analyzer, language_name, stop_words, untagged
 from liebig.bm25.search import BM25, BM25Settings
 from liebig.bm25.update import settings_of, write_index
 from liebig.search.explain import bm25_score
@@ -501,3 +501,10 @@ def test_an_explanation_scores_a_passage_in_its_own_language(tmp_path):
         scores = dict(found(index, [query])[0])
         explained = bm25_score(index, query)([passage for passage in MIXED if passage.id in scores])
         assert sorted(explained) == pytest.approx(sorted(scores.values()), rel=1e-5)
+
+
+@pytest.mark.parametrize(("language", "word"), [("greek", "ετε"), ("turkish", "leri")])
+def test_a_word_of_which_the_stemmer_leaves_nothing_is_its_own_term(language, word):
+    for analyzer in (Analyzer(language), Analyzer(language, fold=True, tag="x:")):
+        assert analyzer.term(word) == analyzer.tag + word
+        assert "" not in [untagged(term) for term in analyzer.variants(word)]

@@ -55,6 +55,13 @@ def test_a_csv_of_any_columns_is_documents_and_says_which_hold_text(tmp_path):
     assert list(ledger.tables.values()) == ["text from the columns name, sku, location, stock"]
 
 
+def test_rows_of_a_csv_that_are_shorter_or_longer_than_the_header_are_read(tmp_path):
+    (tmp_path / "stock.csv").write_text("name,shelf,remark\nBolt\nWire,3,bent, rusty\n")
+    _, records, _ = read(tmp_path / "stock.csv")
+    assert [record.title for record in records] == ["Bolt", "Wire"]
+    assert [record.sections for record in records][1] == (Section("", ("shelf: 3; remark: bent  rusty",)),)
+
+
 @pytest.mark.parametrize("container", ["jsonl", "json", "csv", "tsv", "parquet"])
 def test_the_container_of_a_table_does_not_matter(tmp_path, container):
     path = tmp_path / f"tickets.{container}"

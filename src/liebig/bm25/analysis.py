@@ -165,21 +165,23 @@ class Analyzer:
         """The term of a word; "" for a stop word."""
         if word in self._stop:
             return ""
-        stem = self._stem(word)
+        stem = self._stem(word) or word  # that of Greek leaves nothing of some words
         return self.tag + (fold(stem) if self.fold else stem)
 
     def alias(self, word: str) -> str:
         """The term by which a word is found without its accents; "" where its own term is the same."""
         if not self.fold or word.isascii() or (plain := fold(word)) == word or word in self._stop:
             return ""
-        return "" if self.tag + (stem := self._stem(plain)) == self.term(word) else f"{self.tag}~{stem}"
+        return (
+            "" if self.tag + (stem := self._stem(plain) or plain) == self.term(word) else f"{self.tag}~{stem}"
+        )
 
     def variants(self, word: str) -> tuple[str, ...]:
         """The terms that a query's word looks for; none for a stop word."""
         term = self.term(word)
         if not self.fold or not term:
             return (term,) if term else ()
-        plain = self.tag + self._stem(fold(word))
+        plain = self.tag + (self._stem(fold(word)) or fold(word))
         return (term, plain) if plain != term else (term, f"{self.tag}~{term[len(self.tag) :]}")
 
     def terms(self, text: str) -> list[str]:

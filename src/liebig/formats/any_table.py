@@ -76,7 +76,7 @@ def read_table(source: InputSource, options: Options) -> Iterator[Item]:
 
 
 def _read_rows(name: str, source: InputSource, options: Options) -> Iterator[Item]:
-    table = rows(source) if container_of(source) else _tab_rows(source)
+    table = rows(source, even=False) if container_of(source) else _tab_rows(source)
     sample = list(islice(table, SAMPLE))
     columns = choose_columns([row for _, row in sample])
     options.ledger.tables[source.label] = str(columns)

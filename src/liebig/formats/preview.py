@@ -48,7 +48,11 @@ class Preview:
             return self._first_of_head()
         if self.container in (None, "json object"):
             return None
-        stored = rows(self.source) if self.container in ("parquet", "arrow", "csv") else values(self.source)
+        stored = (
+            rows(self.source, even=False)
+            if self.container in ("parquet", "arrow", "csv")
+            else values(self.source)
+        )
         return next((value for _, value in stored), None)
 
     def _first_of_head(self) -> Any:

@@ -358,18 +358,20 @@ def values(source: InputSource) -> Iterator[tuple[Where, Any]]:
     return json_lines(source)
 
 
-def rows(source: InputSource) -> Iterator[tuple[Where, Row]]:
+def rows(source: InputSource, even: bool = True) -> Iterator[tuple[Where, Row]]:
+    """The rows of a file. In CSV a row that is shorter or longer than the header is refused, unless not `even`: then
+    missing cells are empty, and those that are too many belong to the last column."""
     kind = container_of(source)
     if kind == "parquet":
         return _parquet(source)
     if kind == "arrow":
         return _arrow(source)
     if kind == "csv":
-        return _csv(source)
+        return _csv(source, even)
     return ((where, as_row(value, where)) for where, value in values(source))
 
 
-def _csv(source: InputSource) -> Iterator[tuple[Where, Row]]:
+def _csv(source: InputSource, even: bool) -> Iterator[tuple[Where, Row]]:
     """Rows under a header; the mark that is most frequent in it parts the columns, as spreadsheets export them."""
     names: list[str] = []
     first = source.head(HEAD).partition(b"\n")[0]
@@ -379,6 +381,9 @@ def _csv(source: InputSource) -> Iterator[tuple[Where, Row]]:
             if len(set(names)) != len(names):
                 where.refuse("two columns of the header have the same name")
             continue
+        if not even:
+            row += [""] * (len(names) - len(row))
+            row = [*row[: len(names) - 1], " ".join(row[len(names) - 1 :])]
         if len(row) != len(names):
             where.refuse(f"the row has {len(row)} columns, the header {len(names)}")
         yield where, dict(zip(names, row))

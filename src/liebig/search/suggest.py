@@ -63,7 +63,7 @@ def _near_terms(segment: Segment, word: str, allowed: int) -> list[int]:
     numbers = [
         number
         for term, number in segment.terms.items()
-        if (stem := untagged(term))[0] == word[0] and len(word) // 2 <= len(stem) <= len(word) + allowed
+        if (stem := untagged(term))[:1] == word[0] and len(word) // 2 <= len(stem) <= len(word) + allowed
     ]
     if not numbers:
         return []
