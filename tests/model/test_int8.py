@@ -1,5 +1,6 @@
 """The forward in int8: its kernels against torch, the whole against plain rounding in float64, and when it is used."""
 
+import functools
 import importlib.util
 from itertools import pairwise
 from math import log
@@ -251,6 +252,19 @@ def test_attention_is_that_of_rounded_queries_and_keys(length: int) -> None:
         assert np.median(np.abs(seen - expected)) < 1e-4 * np.abs(v).max()
 
 
+@functools.cache
+def mixing(keep, mix):
+    """Compiled once for all lengths."""
+
+    @numba.njit
+    def run(group: int8.HeadGroup, kept: int8.Scratch, scale: np.float32, length: int, rows: int) -> None:
+        unit = keep(group, 2, 2 + length, 16, kept)
+        int8._share_out(kept, rows, scale, length)
+        mix(kept, rows, length, unit, 3, 16)
+
+    return run
+
+
 @pytest.mark.parametrize("length", [1, 5, 16, 29])
 @pytest.mark.parametrize(
     ("keep", "mix", "bound"),
@@ -258,12 +272,7 @@ def test_attention_is_that_of_rounded_queries_and_keys(length: int) -> None:
     ids=["16 bits", "float32"],
 )
 def test_values_are_mixed_by_shares_in_either_way(keep, mix, bound, length: int) -> None:
-    @numba.njit
-    def run(group: int8.HeadGroup, kept: int8.Scratch, scale: np.float32, length: int, rows: int) -> None:
-        unit = keep(group, 2, 2 + length, 16, kept)
-        int8._share_out(kept, rows, scale, length)
-        mix(kept, rows, length, unit, 3, 16)
-
+    run = mixing(keep, mix)
     nothing = Copies.none(32)
     layer = int8.Int8Layer.of(read_layers(with_biases(small()))[0], nothing, nothing)
     kept, random, rows = int8.Scratch.of(40, layer), np.random.default_rng(0), 7

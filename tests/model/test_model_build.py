@@ -22,9 +22,7 @@ def choice(**values: Any) -> BackboneConfig:
     return made
 
 
-@pytest.mark.parametrize(
-    "family", ["bert", "roberta", "xlm-roberta", "distilbert", "electra", "albert", "modernbert"]
-)
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "distilbert", "electra", "modernbert"])
 def test_a_new_backbone_has_the_sizes_asked_for_and_the_tokenizers_vocabulary(family: str) -> None:
     backbone = make_backbone(choice(**SMALL, family=family), tokenizer(), seed=3)
     assert (backbone.n_layers, backbone.width, backbone.heads, backbone.max_positions) == (2, 32, 4, 40)

@@ -70,9 +70,7 @@ def test_the_variable_length_kernel_is_bucketed_sdpa_forward_and_backward(reach:
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, SHORT])
-@pytest.mark.parametrize(
-    ("family", "compiled"), [(f, False) for f in PACKED] + [("bert", True), ("albert", True)]
-)
+@pytest.mark.parametrize(("family", "compiled"), [(f, False) for f in PACKED] + [("bert", True)])
 def test_bf16_on_cuda_is_as_near_to_float32_as_transformers_own(
     family: str, compiled: bool, lengths: tuple[int, ...]
 ) -> None:

@@ -14,7 +14,7 @@ from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
 from liebig.text.tokenizer import Tokenizer
 
-PACKED = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "albert", "modernbert")
+PACKED = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "modernbert")
 FAMILIES = (*PACKED, "mpnet")
 EXACT = tuple(family for family in FAMILIES if family != "modernbert")  # rotary positions are float32 there
 LENGTHS = (9, 1, 17, 9, 4, 30)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,6 +133,7 @@ def prediction_powered(people: Values, same: Values, others: Values, *, level: f
     return Interval(mean, mean - radius, mean + radius, level)
 
 
+@cache
 def _student_quantile(p: float, freedom: int) -> float:
     """The t that |T| exceeds with the chance p; by bisection."""
     low, high = 0.0, 1e4

@@ -54,7 +54,7 @@ class Family:
         return int(config.max_position_embeddings) - self.start(config)
 
     def layers(self, body: Any) -> list[nn.Module]:
-        """The layers in running order; a shared layer occurs as often as it runs."""
+        """The layers in running order."""
         return list(body.encoder.layer)
 
     def extras(self, body: Any, x_TD: Tensor, packed: Packed) -> Extras:
@@ -160,30 +160,6 @@ class Electra(Family):
 
     def classify(self, model: Any, states_TD: Tensor, packed: Packed) -> Tensor:
         return head_on_first(model, states_TD, packed)
-
-
-class Albert(Family):
-    """Groups of layers share their weights."""
-
-    def embed(self, body: Any, tokens_T: Tensor, places_T: Tensor, segments_T: Tensor | None) -> Tensor:
-        return body.encoder.embedding_hidden_mapping_in(super().embed(body, tokens_T, places_T, segments_T))
-
-    def layers(self, body: Any) -> list[nn.Module]:
-        config, groups = body.config, body.encoder.albert_layer_groups
-        per_group = config.num_hidden_layers / config.num_hidden_groups
-        return [groups[int(i / per_group)] for i in range(config.num_hidden_layers)]
-
-    def transform(self, model: Any, states_MD: Tensor) -> Tensor:
-        head = model.predictions
-        return head.LayerNorm(head.activation(head.dense(states_MD)))
-
-    def decoder(self, model: Any) -> nn.Linear:
-        return model.predictions.decoder
-
-    def classify(self, model: Any, states_TD: Tensor, packed: Packed) -> Tensor:
-        body = model.base_model
-        x_BD = body.pooler_activation(body.pooler(states_TD.index_select(0, packed.firsts)))
-        return model.classifier(model.dropout(x_BD))
 
 
 class ModernBert(Family):
@@ -344,7 +320,6 @@ FAMILIES: dict[str, Family] = {
     "camembert": Roberta(),
     "distilbert": DistilBert(),
     "electra": Electra(),
-    "albert": Albert(),
     "modernbert": ModernBert(),
     "mpnet": MPNet(),
 }

@@ -227,14 +227,12 @@ def new_model(
     from transformers import AutoConfig, AutoModelForMaskedLM
 
     bert: dict[str, Any] = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": 0.0}
-    factored = {**bert, "embedding_size": width}  # which could be narrower than the layers
     # RoBERTa's position ids begin after the padding index.
     roberta = {**bert, "max_position_embeddings": max_positions + pad + 1, "type_vocab_size": 1}
     ids = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))
     settings: dict[str, dict[str, Any]] = {
         "bert": bert,
-        "electra": factored,
-        "albert": factored,
+        "electra": {**bert, "embedding_size": width},  # which could be narrower than the layers
         "roberta": roberta,
         "xlm-roberta": roberta,
         "camembert": roberta,
@@ -264,7 +262,7 @@ def new_model(
         return AutoModelForMaskedLM.from_config(config, trust_remote_code=False)
 
 
-Family = Literal["bert", "roberta", "xlm-roberta", "distilbert", "electra", "albert", "modernbert"]
+Family = Literal["bert", "roberta", "xlm-roberta", "distilbert", "electra", "modernbert"]
 
 
 class StartConfig(Config):

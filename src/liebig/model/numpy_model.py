@@ -3,7 +3,7 @@
 `NumpyEncoder` reads the safetensors of a folder, `NumpyModel` is the forward that the engine runs. It computes what
 `Backbone` does, in float32: products of all tokens of a packed row together, attention sequence by sequence, so nothing
 is padded. It is made for questions, which are few and short. Folders with an ONNX graph are run by `onnx_graph.py`.
-Other families (ALBERT, ModernBERT, MPNet) and pickled weights need torch or a graph.
+Other families (ModernBERT, MPNet) and pickled weights need torch or a graph.
 
 T packed tokens, B sequences, D width, H heads, L tokens of a sequence, E width of a head, P pieces.
 """
