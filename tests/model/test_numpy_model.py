@@ -85,7 +85,9 @@ def test_old_names_of_norms_and_a_body_alone_are_read(tmp_path):
 
 def test_other_families_name_what_to_install(tmp_path):
     saved(tmp_path, "modernbert")
-    with pytest.raises(MissingDependency, match=r"the family 'modernbert' needs the package torch.*--to onnx"):
+    with pytest.raises(
+        MissingDependency, match=r"the family 'modernbert' needs the package torch.*--to onnx"
+    ):
         NumpyEncoder(tmp_path)
 
 

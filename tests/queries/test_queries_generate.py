@@ -121,11 +121,11 @@ def test_a_split_can_say_which_passages_are_written_for(collection, t5, tmp_path
 def test_repetitions_and_empty_queries_are_left_out_and_counted():
     counts: Counter[str] = Counter()
     assert clean(["What is it?", "what  is it", " ", "?!", "Who is it"], counts) == [
-        (0, "What is it?"),
-        (4, "Who is it"),
+        "What is it?",
+        "Who is it",
     ]
     assert counts == {"empty": 2, "duplicates": 1, "queries": 2}
-    assert clean(["a", "A"], counts, duplicates=True) == [(0, "a"), (1, "A")]
+    assert clean(["a", "A"], counts, duplicates=True) == ["a", "A"]
 
 
 def written(folder: Path, queries: dict[str, list[str]]) -> Path:
@@ -134,45 +134,13 @@ def written(folder: Path, queries: dict[str, list[str]]) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def bm25(collection, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("bm25") / "b"
-    stage = STAGES["bm25"]
-    pipeline.run_stage(stage, recipes.load(stage.config, None, [], {"collection": str(collection)}), out)
-    return out
-
-
-def test_queries_of_a_file_are_taken_as_they_are_and_filtered_by_bm25(collection, bm25, tmp_path):
+def test_queries_of_a_file_are_taken_as_they_are(collection, tmp_path):
     other = ["the castle of nowhere", question(3)]
     path = written(tmp_path, {"p3": [*other, question(4)], "p4": [question(4)]})
     plain = run(recipe(collection, {"kind": "file", "path": str(path)}), tmp_path / "plain")
     assert {q.id: q.text for q in Collection(plain).queries()} == {
         "p3#0": other[0], "p3#1": other[1], "p3#2": question(4), "p4#0": question(4),
     }  # fmt: skip
-    filtering = ["filter.kind=bm25", f"filter.index={bm25}", "filter.k=1"]
-    kept = run(recipe(collection, {"kind": "file", "path": str(path)}, *filtering), tmp_path / "kept")
-    assert [q.id for q in Collection(kept).queries()] == ["p3#1", "p4#0"]
-    assert json.loads((kept / "generation.json").read_text())["inconsistent"] == 2
-
-
-def test_a_run_of_a_retriever_filters_too(collection, tmp_path):
-    path = written(tmp_path, {"p1": ["first", "second", "third"]})
-    hits = ["p1#0 Q0 p9 1 2.0 x", "p1#0 Q0 p1 2 1.0 x", "p1#1 Q0 p1 1 2.0 x", "p1#2 Q0 p8 1 1.0 x"]
-    (tmp_path / "run.trec").write_text("\n".join(hits) + "\n")
-    told = ["filter.kind=run", f"filter.run={tmp_path / 'run.trec'}", "filter.k=1"]
-    kept = run(recipe(collection, {"kind": "file", "path": str(path)}, *told), tmp_path / "kept")
-    assert [q.text for q in Collection(kept).queries()] == ["second"]
-
-
-def test_a_filtered_folder_can_be_filtered_again_by_a_run_of_its_queries(collection, bm25, tmp_path):
-    path = written(tmp_path, {"p3": ["the castle of nowhere", question(3), question(4)], "p4": [question(4)]})
-    told = ["filter.kind=bm25", f"filter.index={bm25}", "filter.k=1"]
-    kept = run(recipe(collection, {"kind": "file", "path": str(path)}, *told), tmp_path / "kept")
-    (tmp_path / "run.trec").write_text("p3#1 Q0 p3 1 2.0 x\np4#0 Q0 p4 1 2.0 x\n")
-    told = ["filter.kind=run", f"filter.run={tmp_path / 'run.trec'}", "filter.k=1"]
-    again = run(recipe(collection, {"kind": "file", "path": str(kept)}, *told), tmp_path / "again")
-    assert [q.id for q in Collection(again).queries()] == ["p3#1", "p4#0"]
-    assert (again / "generated.jsonl").read_bytes() == (kept / "generated.jsonl").read_bytes()
 
 
 def test_the_labels_behind_queries_are_known_from_a_file_and_from_its_folder(generated, collection, tmp_path):
@@ -184,15 +152,10 @@ def test_the_labels_behind_queries_are_known_from_a_file_and_from_its_folder(gen
         assert json.loads((made / "generation.json").read_text())["labels"] == ["some, train: 3 pairs"]
 
 
-def test_queries_of_no_passage_and_a_run_of_other_queries_are_refused(collection, tmp_path):
+def test_queries_of_no_passage_are_refused(collection, tmp_path):
     path = written(tmp_path, {"nowhere": ["first"]})
     with pytest.raises(DataError, match="has a query left"):
         run(recipe(collection, {"kind": "file", "path": str(path)}), tmp_path / "a")
-    path = written(tmp_path, {"p1": ["first"]})
-    (tmp_path / "run.trec").write_text("other Q0 p1 1 2.0 x\n")
-    told = ["filter.kind=run", f"filter.run={tmp_path / 'run.trec'}"]
-    with pytest.raises(DataError, match="has a query left: 1 inconsistent"):
-        run(recipe(collection, {"kind": "file", "path": str(path)}, *told), tmp_path / "b")
 
 
 def test_a_file_that_is_not_of_generated_queries_names_the_line(collection, tmp_path):

@@ -1,1 +1,1 @@
-"""Query generation: decoding, consistency filters, endpoints, inspection."""
+"""Query generation: decoding, cleaning, the quality of queries."""

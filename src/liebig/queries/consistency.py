@@ -1,26 +1,17 @@
-"""Which generated queries are good: those with words, each once, that find their passage; and ROUGE-L.
-
-Consistency keeps a query if it finds its passage, by BM25 (in the first of several indexes that has the passage) or in
-a run that a retriever made of these queries.
-"""
+"""How good generated queries are: cleaned of repetitions, whether BM25 finds their passage, and ROUGE-L."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from liebig.base.errors import DataError
-from liebig.base.machine import cores
-from liebig.base.records import Hit
 from liebig.bm25.search import BM25
-from liebig.formats.inputs import DiskSource
-from liebig.formats.items import Options
-from liebig.formats.trec import read_run
 
 NOWHERE = 0
 
@@ -61,41 +52,6 @@ def share(ranks: NDArray[np.int64], k: int) -> float:
     return float(((ranks > NOWHERE) & (ranks <= k)).mean()) if len(ranks) else 0.0
 
 
-Named = tuple[str, int, str]
-"""A passage's id, the number of one of its queries, and the query."""
-Keeps = Callable[[Sequence[Named]], list[bool]]
-
-
-def query_id(passage: str, number: int) -> str:
-    return f"{passage}#{number}"
-
-
-def by_bm25(index: Path, k: int) -> Keeps:
-    """Keeps what BM25 finds among the first k."""
-    finder = Finder([index], cores())
-
-    def keeps(named: Sequence[Named]) -> list[bool]:
-        ranks = finder.ranks([text for _, _, text in named], [passage for passage, _, _ in named], k)
-        return (ranks > 0).tolist()
-
-    return keeps
-
-
-def by_run(path: Path, k: int) -> Keeps:
-    """Keeps what a run has among the first k. Memory: the ids of what is kept."""
-    queries = set()
-    for item in read_run(DiskSource(path), Options()):
-        hit = item.record
-        assert isinstance(hit, Hit), "a run holds hits"
-        if hit.rank <= k and hit.query.rpartition("#")[0] == hit.passage:
-            queries.add(hit.query)
-
-    def keeps(named: Sequence[Named]) -> list[bool]:
-        return [query_id(passage, number) in queries for passage, number, _ in named]
-
-    return keeps
-
-
 WORD = re.compile(r"\w+")
 
 
@@ -122,9 +78,9 @@ def _common(a: Sequence[str], b: Sequence[str]) -> int:
     return row[-1]
 
 
-def clean(queries: Sequence[str], counts: Counter[str], *, duplicates: bool = False) -> list[tuple[int, str]]:
-    """The queries that hold a word, each once, with their places; case and punctuation do not count."""
-    kept: dict[tuple[str, ...] | int, tuple[int, str]] = {}
+def clean(queries: Sequence[str], counts: Counter[str], *, duplicates: bool = False) -> list[str]:
+    """The queries that hold a word, each once; case and punctuation do not count."""
+    kept: dict[tuple[str, ...] | int, str] = {}
     for number, query in enumerate(queries):
         text = " ".join(query.split())
         alike = tuple(words(text))
@@ -133,6 +89,6 @@ def clean(queries: Sequence[str], counts: Counter[str], *, duplicates: bool = Fa
         elif not duplicates and alike in kept:
             counts["duplicates"] += 1
         else:
-            kept[number if duplicates else alike] = number, text
+            kept[number if duplicates else alike] = text
     counts["queries"] += len(kept)
     return list(kept.values())

@@ -1,7 +1,7 @@
 """`liebig queries generate`: reads passages, writes a collection of them and their generated queries.
 
 passages.jsonl  queries.jsonl  judgements/generated.tsv   what `source.kind = "queries"` and fine-tuning read
-generated.jsonl {"passage", "queries"[, "numbers"]}       what `source.kind = "file"` reads
+generated.jsonl {"passage", "queries"}                    what `source.kind = "file"` reads
 generation.json                                           counts, and which labels the generator has seen
 """
 
@@ -32,7 +32,7 @@ from liebig.collection import GENERATED as GENERATED_SPLIT, Collection
 from liebig.collection.lookup import hash64, hash_all
 from liebig.collection.offset_index import OffsetIndex
 from liebig.formats.output import json_line, tab_line
-from liebig.queries.consistency import Keeps, Named, by_bm25, by_run, clean, query_id
+from liebig.queries.consistency import clean
 from liebig.queries.decoding import Decoding, Engine, passage_keys
 from liebig.queries.generator import Generator
 from liebig.queries.labelled_pairs import GENERATION, draw, labels_of
@@ -54,9 +54,6 @@ class Writer:
     write: Callable[[Passages, Any], Any]
     prepare: Callable[[Passages], Any] = lambda passages: None
     finish: Callable[[Any], list[list[str]]] = list
-    numbers: Callable[[Any], list[list[int]]] | None = (
-        None  # what queries are numbered by, if not by their places
-    )
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,6 @@ class QueryShards:
     folder: Path
     size: int
     world: World
-    keeps: Keeps | None = None
     duplicates: bool = False
     part: StagePart = WHOLE
 
@@ -109,30 +105,14 @@ class QueryShards:
             number += 1
 
     def _finish(self, number: int, passages: Passages, written: Any, writer: Writer) -> None:
-        """Clean, filter and store a shard; its first line holds the counts."""
+        """Clean and store a shard; its first line holds the counts."""
         counts: Counter[str] = Counter()
-        named: list[Named] = []
-        numbers = None if writer.numbers is None else writer.numbers(written)
-        for i, (passage, queries) in enumerate(zip(passages, writer.finish(written))):
-            for n, (place, text) in enumerate(clean(queries, counts, duplicates=self.duplicates)):
-                named.append((passage.id, n if numbers is None else numbers[i][place], text))
-        kept = self._filtered(named, counts)
-        rows: dict[str, list[tuple[int, str]]] = {passage.id: [] for passage in passages}
-        for name, n, query in kept:
-            rows[name].append((n, query))
-        lines = [json_line(dict(counts))]
-        lines += [
-            json_line({"passage": id, "queries": [q for _, q in row], "numbers": [n for n, _ in row]})
-            for id, row in rows.items()
+        rows = [
+            {"passage": passage.id, "queries": clean(queries, counts, duplicates=self.duplicates)}
+            for passage, queries in zip(passages, writer.finish(written))
         ]
+        lines = [json_line(dict(counts)), *map(json_line, rows)]
         atomic_write(self.file(number), ("\n".join(lines) + "\n").encode("utf-8"))
-
-    def _filtered(self, named: list[Named], counts: Counter[str]) -> list[Named]:
-        if self.keeps is None or not named:
-            return named
-        kept = [one for one, keep in zip(named, self.keeps(named)) if keep]
-        counts["inconsistent"] += len(named) - len(kept)
-        return kept
 
     def file(self, number: int) -> Path:
         return self.folder / f"{number:05d}.jsonl"
@@ -270,18 +250,15 @@ class GeneratedQueries:
             start += len(line)
         self._index = OffsetIndex.build(np.asarray(hashes), np.asarray(starts))
 
-    def numbered(self, passage: str) -> tuple[tuple[int, str], ...]:
-        """The queries of a passage with their numbers: those in the file, which show that some were dropped, else their
-        places."""
-        numbered: list[tuple[int, str]] = []
+    def of(self, passage: str) -> list[str]:
+        """The queries of a passage, from all its lines."""
+        found: list[str] = []
         for start in self._index.candidates(passage):
             self._file.seek(start)
             line = self._parse(self._file.readline(), 0)
             if line["passage"] == passage:
-                queries = [line["query"]] if "query" in line else line["queries"]
-                places = range(len(numbered), len(numbered) + len(queries))
-                numbered += zip(line.get("numbers", places), queries, strict=True)
-        return tuple(numbered)
+                found += [line["query"]] if "query" in line else line["queries"]
+        return found
 
     def _parse(self, line: bytes, number: int) -> dict[str, Any]:
         try:
@@ -290,13 +267,8 @@ class GeneratedQueries:
             raise DataError(f"is not JSON: {error}", file=self._path, line=number) from None
         value = value if isinstance(value, dict) else {}
         queries = value.get("queries", [value.get("query")])
-        numbers = value.get("numbers", queries)
-        lists = isinstance(queries, list) and isinstance(numbers, list) and len(queries) == len(numbers)
-        if (
-            not isinstance(value.get("passage"), str)
-            or not lists
-            or not all(isinstance(q, str) for q in queries)
-        ):
+        texts = isinstance(queries, list) and all(isinstance(query, str) for query in queries)
+        if not isinstance(value.get("passage"), str) or not texts:
             raise DataError(
                 "is not a line of generated queries",
                 file=self._path,
@@ -314,40 +286,11 @@ class FileSource(SourceConfig):
 
     def writer(self, config: QueriesGenerateConfig, world: World) -> tuple[Writer, dict[str, Any]]:
         generated = GeneratedQueries(self.path)
-        writer = Writer(
-            lambda passages, _: [generated.numbered(p.id)[: config.count] for p in passages],
-            finish=lambda written: [[text for _, text in row] for row in written],
-            numbers=lambda written: [[number for number, _ in row] for row in written],
-        )
+        writer = Writer(lambda passages, _: [generated.of(p.id)[: config.count] for p in passages])
         return writer, {"labels": labels_of(self.path if self.path.is_dir() else self.path.parent)}
 
 
 Source = Annotated[ModelSource | FileSource, Field(discriminator="kind")]
-
-
-class Bm25Filter(Config):
-    """Keep a query if BM25 finds its passage."""
-
-    kind: Literal["bm25"] = "bm25"
-    index: InputPath = Field(description="BM25 index of the passages.")
-    k: int = Field(default=20, ge=1, description="Number of hits in which the passage must appear.")
-
-    def keeps(self) -> Keeps:
-        return by_bm25(self.index, self.k)
-
-
-class RunFilter(Config):
-    """Keep a query if a retriever found its passage: a run over the queries of an unfiltered folder."""
-
-    kind: Literal["run"] = "run"
-    run: InputPath = Field(description="TREC run of these queries, by their ids.")
-    k: int = Field(default=20, ge=1, description="Number of hits in which the passage must appear.")
-
-    def keeps(self) -> Keeps:
-        return by_run(self.run, self.k)
-
-
-Filter = Annotated[Bm25Filter | RunFilter, Field(discriminator="kind")]
 
 
 class QueriesGenerateConfig(Config):
@@ -362,9 +305,6 @@ class QueriesGenerateConfig(Config):
     )
     seed: int = Field(default=0, ge=0, description="Seed of all random numbers.")
     duplicates: bool = Field(default=False, description="Keep duplicate queries of a passage.")
-    filter: Filter | None = Field(
-        default=None, description=("Consistency filter: keep queries that retrieve their own passage.")
-    )
     split: str = Field(default=GENERATED_SPLIT, description="Split name of the judgements to write.")
     shard: int = Field(
         default=20_000,
@@ -388,8 +328,7 @@ def run(config: QueriesGenerateConfig, folder: Folder) -> None:
     """Write the shards, then the collection."""
     with joined(cpu=config.device == "cpu" or not config.source.on_device) as world:
         world.barrier()  # the first process has prepared the folder
-        keeps = None if config.filter is None else config.filter.keeps()
-        shards = QueryShards(folder.path / SHARDS, config.shard, world, keeps, config.duplicates, folder.part)
+        shards = QueryShards(folder.path / SHARDS, config.shard, world, config.duplicates, folder.part)
         writer, about = config.source.writer(config, world)
         shards.make(chosen(config), writer, _total(config) // (world.size * folder.part.of))
         world.barrier()
@@ -446,35 +385,26 @@ def _finish(
     ):
         for row in shards.read(counts):
             counts["passages"] += 1
-            generated.write(json_line(_line(row)) + "\n")
-            for number, text in zip(row["numbers"], row["queries"]):
-                name = query_id(row["passage"], number)
+            generated.write(json_line(row) + "\n")
+            for number, text in enumerate(row["queries"]):
+                name = f"{row['passage']}#{number}"
                 queries.write(json_line({"id": name, "text": text, "answers": []}) + "\n")
                 judgements.write(tab_line(name, row["passage"], "1") + "\n")
     _copy_passages(config.collection, path)
-    counts["kept"] = counts["queries"] - counts["inconsistent"]
-    said = ", ".join(
-        f"{counts[name]:,} {name}" for name in ("empty", "duplicates", "inconsistent") if counts[name]
-    )
+    said = ", ".join(f"{counts[name]:,} {name}" for name in ("empty", "duplicates") if counts[name])
     if (
-        not counts["kept"] and config.source.kind == "file"
+        not counts["queries"] and config.source.kind == "file"
     ):  # what was written with effort is kept whatever it is
         raise DataError(
             f"none of {counts['passages']:,} passages has a query left" + (f": {said}" if said else ""),
-            fix="see whether queries, and the filter's run or index, are of this collection's passages",
+            fix="see whether the queries are of this collection's passages",
         )
     folder.write_json(GENERATION, {**dict(sorted(counts.items())), "source": config.source.kind, **about})
     Progress("generate").say(
-        f"{counted(counts['kept'], 'queries')} for {counted(counts['passages'], 'passages')}"
+        f"{counted(counts['queries'], 'queries')} for {counted(counts['passages'], 'passages')}"
         + (f"; left out: {said}" if said else "")
     )
     shutil.rmtree(path / SHARDS)
-
-
-def _line(row: dict[str, Any]) -> dict[str, Any]:
-    """A line of generated.jsonl; numbers where they are not the queries' places, as after a filter."""
-    line = {"passage": row["passage"], "queries": row["queries"]}
-    return line if row["numbers"] == list(range(len(row["numbers"]))) else line | {"numbers": row["numbers"]}
 
 
 def _copy_passages(source: Path, out: Path) -> None:
