@@ -14,7 +14,7 @@ from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Group, Judgement, Passage, Query
 from liebig.base.workspace import stage, verify
 from liebig.collection import Collection
-from liebig.collection.show_summary import bar, show
+from liebig.collection.show_summary import show
 from liebig.stages.init import InitConfig, run
 
 
@@ -253,10 +253,10 @@ def test_an_interrupted_init_starts_anew(beir, tmp_path):
     assert init(tmp_path / "out", beir).splits == ("test", "train")
 
 
-def test_the_summary_shows_counts_bars_samples_and_warnings(beir, tmp_path, capsys):
+def test_the_summary_shows_counts_lengths_samples_and_warnings(beir, tmp_path, capsys):
     init(tmp_path / "out", beir)
     shown = capsys.readouterr().out
-    for part in ("beir", "passages", "Length of passages", "█", "Samples of queries", "look at:"):
+    for part in ("beir", "passages", "Length of passages", "median", "Samples of queries", "look at:"):
         assert part in shown
 
 
@@ -266,11 +266,6 @@ def test_texts_with_brackets_and_colons_are_shown_as_they_are(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "[bold]not markup[/bold] :smile:" in shown
     assert "\x1b" not in shown
-
-
-def test_a_bar_is_never_nothing_and_at_most_its_width():
-    assert bar(0.0) == "▏"
-    assert bar(1.0) == "█" * 40
 
 
 def test_show_lists_a_few_sources_only():

@@ -53,8 +53,8 @@ def test_systems_have_the_names_of_their_evaluations_where_these_differ(world: P
 
 def test_every_pair_is_compared_or_every_system_with_the_baseline() -> None:
     systems = [ComparedSystem(name, {"RR@10": np.full((1, 4), i / 4)}) for i, name in enumerate("abc")]
-    every = compare_systems(systems, 4, test="t", baseline=None, samples=100, seed=0)
-    against = compare_systems(systems, 4, test="t", baseline="b", samples=100, seed=0)
+    every = compare_systems(systems, 4, baseline=None, samples=100, seed=0)
+    against = compare_systems(systems, 4, baseline="b", samples=100, seed=0)
     assert [(pair.a, pair.b) for pair in every.pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
     assert [(pair.a, pair.b) for pair in against.pairs] == [("a", "b"), ("c", "b")]
 
@@ -68,7 +68,7 @@ def test_letters_name_the_systems_that_are_significantly_worse() -> None:
         ComparedSystem("high", {"m": base + 0.2 + noise}),
         ComparedSystem("twin", {"m": base + noise}),
     ]
-    found = compare_systems(systems, 80, test="randomisation", baseline=None, samples=999, seed=0)
+    found = compare_systems(systems, 80, baseline=None, samples=999, seed=0)
     assert beaten(found, "m", "high", 0.05) == ["low", "twin"]
     assert beaten(found, "m", "low", 0.05) == beaten(found, "m", "twin", 0.05) == []
     header, rows = mean_rows(found, 0.05)

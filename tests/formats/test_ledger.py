@@ -82,9 +82,8 @@ def test_a_file_of_a_folder_is_kept_as_a_whole_or_not_at_all(folder, tmp_path):
     (folder / "zebra.jsonl").write_text("\n".join(lines))
     collection, summary = init(folder, tmp_path / "out")
     assert collection.count("documents") == 309
-    assert summary["counts"]["documents"] == sum(
-        e["count"] for e in summary["lengths"]["documents"]["histogram"]
-    )
+    total = sum(len(document.text) for document in collection.documents())
+    assert (summary["counts"]["documents"], summary["lengths"]["documents"]["total"]) == (309, total)
     assert collection.document("zebra.jsonl:300").text == "ticket: 299; body: Printer 299 burns."
     assert not any(document.id.startswith("broken") for document in collection.documents())
 

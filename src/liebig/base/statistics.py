@@ -1,7 +1,7 @@
 """How sure a number is, and whether two systems differ: from the values per query, which evaluation keeps.
 
-Bootstrap intervals resample queries. The paired randomisation test flips the sign of each query's difference; the
-t-test is the classical one; Holm's rule keeps the chance of any false alarm over all comparisons. Where a model judged
+Bootstrap intervals resample queries. The paired randomisation test flips the sign of each query's difference;
+Holm's rule keeps the chance of any false alarm over all comparisons. Where a model judged
 many queries and people some of them, `prediction_powered` uses both. 10,000 resamples of 6,980 queries take 0.7 s of
 one core; memory is bounded by resampling in slices.
 """
@@ -41,11 +41,10 @@ def direction(low: float, high: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """System A minus system B over the same queries; `p` by randomisation and by t-test, before any correction."""
+    """System A minus system B over the same queries; `p` by randomisation, before any correction."""
 
     difference: Interval
     p_randomisation: float
-    p_t: float
     effect: float
     wins: int
     ties: int
@@ -150,7 +149,6 @@ def compare(a: Values, b: Values, *, samples: int = 10_000, level: float = 0.95,
     return Comparison(
         difference=bootstrap(difference, samples=samples, level=level, seed=seed),
         p_randomisation=randomisation_test(difference, samples=samples, seed=seed),
-        p_t=t_test(difference),
         effect=effect_size(difference),
         wins=int(np.sum(difference > 0)),
         ties=int(np.sum(difference == 0)),
@@ -174,15 +172,6 @@ def randomisation_test(difference: Values, *, samples: int = 10_000, seed: int =
         return float(np.mean(np.abs(sums) >= least))
     extreme = sum(int(np.sum(np.abs(signs @ moved) >= least)) for signs in _signs(moved.size, samples, seed))
     return (1 + extreme) / (1 + samples)
-
-
-def t_test(difference: Values) -> float:
-    n = difference.size
-    deviation = float(difference.std(ddof=1)) if n > 1 else 0.0
-    if deviation == 0:
-        return 1.0 if n < 2 or difference.mean() == 0 else 0.0
-    t = float(difference.mean()) / (deviation / math.sqrt(n))
-    return student_two_sided(t, n - 1)
 
 
 def effect_size(difference: Values) -> float:

@@ -15,8 +15,6 @@ from rich.table import Table
 
 from liebig.base.progress import visible
 
-BAR = 40
-BLOCKS = " ▏▎▍▌▋▊▉█"
 MANY = 6
 
 
@@ -26,7 +24,8 @@ def show(summary: Mapping[str, Any], console: Console) -> None:
         console.print(f"[bold]{escape(name)}[/bold]: {escape(columns)}")
     _counts(summary, console)
     for kind, lengths in summary["lengths"].items():
-        _histogram(kind, lengths, console)
+        median = f"median {lengths['median']:,.0f}, longest {lengths['longest']:,}"
+        console.print(f"[bold]Length of {kind}[/bold], characters: {median}\n")
     for kind, samples in summary["samples"].items():
         _samples(kind, samples, console)
     _warnings(summary["warnings"], console)
@@ -51,23 +50,6 @@ def _counts(summary: Mapping[str, Any], console: Console) -> None:
     for name, lengths in summary["lengths"].items():
         table.add_row(f"characters of {name}", f"{lengths['total']:,}")
     console.print(table)
-
-
-def _histogram(kind: str, lengths: Mapping[str, Any], console: Console) -> None:
-    """Bars of how many texts are how long."""
-    most = max((entry["count"] for entry in lengths["histogram"]), default=1)
-    median = f"median {lengths['median']:,.0f}, longest {lengths['longest']:,}"
-    console.print(f"[bold]Length of {kind}[/bold], characters: {median}")
-    for entry in lengths["histogram"]:
-        console.print(f"{entry['from']:>10,} + {bar(entry['count'] / most)} {entry['count']:,}")
-    console.print()
-
-
-def bar(share: float) -> str:
-    """A bar of a share of the width, to an eighth of a character; never nothing."""
-    eighths = max(1, round(share * BAR * 8))
-    full, rest = divmod(eighths, 8)
-    return "█" * full + (BLOCKS[rest] if rest else "")
 
 
 def _samples(kind: str, samples: list[dict[str, Any]], console: Console) -> None:

@@ -25,7 +25,6 @@ from liebig.formats import Match
 from liebig.formats.ledger import Ledger
 from liebig.formats.output import collapse
 
-EDGES = (0, 1, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 1_000_000)
 EXAMPLES = 3
 CHUNK = 1 << 17
 Warnings = Iterator[dict[str, Any]]
@@ -47,12 +46,9 @@ def summarise(
 
 
 def lengths(kind: KindCensus) -> dict[str, Any]:
-    """How long the texts of a kind are, in characters: total, quartiles, and a histogram."""
+    """How long the texts of a kind are, in characters: total and quartiles."""
     lengths = np.frombuffer(kind.lengths, np.uint32)
     low, middle, high = np.quantile(lengths, (0.25, 0.5, 0.75)).tolist()
-    counts = np.bincount(np.searchsorted(EDGES, lengths, side="right") - 1, minlength=len(EDGES))
-    ends = (*(edge - 1 for edge in EDGES[1:]), int(lengths.max()))
-    histogram = [{"from": a, "to": b, "count": int(n)} for a, b, n in zip(EDGES, ends, counts) if n]
     return {
         "total": int(lengths.sum(dtype=np.int64)),
         "shortest": int(lengths.min()),
@@ -60,7 +56,6 @@ def lengths(kind: KindCensus) -> dict[str, Any]:
         "median": middle,
         "three quarters": high,
         "longest": int(lengths.max()),
-        "histogram": histogram,
     }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,15 +52,11 @@ class CompareConfig(Config):
     split: str | None = Field(None, description="Split of the collection.")
     measures: tuple[str, ...] = Field((), description="Measures to compare [default: the suite's].")
     baseline: str | None = Field(None, description="Compare every system with this one [default: all pairs].")
-    test: Literal["randomisation", "t"] = Field("randomisation", description="Paired significance test.")
     alpha: float = Field(0.05, gt=0, lt=1, description="Mark differences with an adjusted p of at most this.")
     samples: int = Field(
         10_000, ge=100, description="Number of samples for the bootstrap and the randomisation test."
     )
     seed: int = Field(0, ge=0, description="Seed of the bootstrap and the randomisation test.")
-
-
-Test = Literal["randomisation", "t"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +134,6 @@ def compare_systems(
     systems: Sequence[ComparedSystem],
     queries: int,
     *,
-    test: Test,
     baseline: str | None,
     samples: int,
     seed: int,
@@ -165,7 +160,7 @@ def compare_systems(
             )
             for a, b in pairs
         ]
-        p_values = [c.p_randomisation if test == "randomisation" else c.p_t for c in compared]
+        p_values = [c.p_randomisation for c in compared]
         tested += [
             Pair(measure, a, b, comparison, p, adjusted)
             for (a, b), comparison, p, adjusted in zip(pairs, compared, p_values, holm(p_values))
@@ -229,11 +224,11 @@ def pair_rows(comparison: TaskComparison) -> tuple[list[str], list[list[str]]]:
     return header, rows
 
 
-def to_json(comparison: TaskComparison, test: Test, alpha: float) -> dict[str, Any]:
+def to_json(comparison: TaskComparison, alpha: float) -> dict[str, Any]:
     """A tree for compare.json."""
     return {
         "queries": comparison.queries,
-        "test": test,
+        "test": "randomisation",
         "alpha": alpha,
         "systems": list(comparison.systems),
         "seeds": {name: {m: asdict(s) for m, s in of.items()} for name, of in comparison.seeds.items()},

@@ -148,9 +148,7 @@ def matrices_of(table: TaskTable, samples: int, seed: int) -> list[Matrix]:
     if len(rows) < 2 or not common or len({per_query.queries for per_query in rows.values()}) > 1:
         return []
     systems, queries = gather(list(rows), rows.values())
-    comparison = compare_systems(
-        systems, queries, test="randomisation", baseline=None, samples=samples, seed=seed
-    )
+    comparison = compare_systems(systems, queries, baseline=None, samples=samples, seed=seed)
     return matrices(table.label, comparison, "randomisation")
 
 

@@ -35,9 +35,9 @@ def run(config: CompareConfig, folder: Folder) -> None:
         )
     systems, queries = gather(names, _read_all(config), [str(m) for m in parse_all(config.measures)])
     comparison = compare_systems(
-        systems, queries, test=config.test, baseline=config.baseline, samples=config.samples, seed=config.seed
+        systems, queries, baseline=config.baseline, samples=config.samples, seed=config.seed
     )
-    folder.write_json(RESULT, to_json(comparison, config.test, config.alpha))
+    folder.write_json(RESULT, to_json(comparison, config.alpha))
     header, rows = mean_rows(comparison, config.alpha)
     pair_header, pairs = pair_rows(comparison)
     folder.write_text(
@@ -46,7 +46,7 @@ def run(config: CompareConfig, folder: Folder) -> None:
     show(rich_table("", header, rows, left=1))
     show(rich_table("", pair_header, pairs, left=3))
     show(
-        f"{counted(queries, 'queries')}; {config.test} test, Holm over the pairs of a measure; "
+        f"{counted(queries, 'queries')}; randomisation test, Holm over the pairs of a measure; "
         f"letters: p (Holm) <= {config.alpha}"
     )
 
