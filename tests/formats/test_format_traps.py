@@ -300,9 +300,9 @@ def test_tevatron_both_generations(tmp_path):
         assert records(put(tmp_path, f"{number}.jsonl", text)) == [Passage("1", "x")]
 
 
-def test_condenser_token_ids_ask_for_their_tokenizer(tmp_path):
+def test_condenser_token_ids_are_refused(tmp_path):
     for text in ('{"text": [101, 7, 102]}\n', '{"spans": [[7, 8], [9]]}\n'):
-        with pytest.raises(DataError, match="--tokenizer"):
+        with pytest.raises(DataError, match="contains token ids"):
             records(put(tmp_path, "x.jsonl", text))
 
 

@@ -1,14 +1,13 @@
-"""Pre-training lines of Condenser ({"text": …}) and coCondenser ({"spans": […]}), as texts or as token ids.
+"""Pre-training lines of Condenser ({"text": …}) and coCondenser ({"spans": […]}).
 
 A line is a document: its text is one paragraph, its spans are its paragraphs. Lines have no ids; a document is named
-after its file and line. Token ids need the tokenizer that made them, and come back as that tokenizer decodes them.
+after its file and line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import Iterator
+from typing import Any
 
 from liebig.base.records import Document, Section
 from liebig.formats.base import Format
@@ -17,8 +16,6 @@ from liebig.formats.items import Item, Options, Where, as_list, as_text, field
 from liebig.formats.preview import Preview
 from liebig.formats.rows import rows
 
-Decode = Callable[[list[int]], str]
-
 
 def is_text(preview: Preview) -> bool:
     """Rows with text and nothing else."""
@@ -26,9 +23,8 @@ def is_text(preview: Preview) -> bool:
 
 
 def read_text(source: InputSource, options: Options) -> Iterator[Item]:
-    decode = _decoder(options.tokenizer)
     for where, row in rows(source):
-        text = _text(field(row, ("text",), where), where, decode)
+        text = _text(field(row, ("text",), where), where)
         yield Item(_document(source, where, [text] if text else []), where)
 
 
@@ -38,10 +34,9 @@ def is_spans(preview: Preview) -> bool:
 
 
 def read_spans(source: InputSource, options: Options) -> Iterator[Item]:
-    decode = _decoder(options.tokenizer)
     for where, row in rows(source):
         spans = as_list(field(row, ("spans",), where), where, "spans")
-        yield Item(_document(source, where, [_text(span, where, decode) for span in spans]), where)
+        yield Item(_document(source, where, [_text(span, where) for span in spans]), where)
 
 
 def _document(source: InputSource, where: Where, paragraphs: list[str]) -> Document:
@@ -50,30 +45,16 @@ def _document(source: InputSource, where: Where, paragraphs: list[str]) -> Docum
     )
 
 
-def _text(value: Any, where: Where, decode: Decode | None) -> str:
-    if not isinstance(value, list):
-        return as_text(value, where)
-    if decode is None:
-        where.refuse("the line contains token ids", "give the folder of their tokenizer with --tokenizer")
-    if not all(
-        isinstance(token, int) and not isinstance(token, bool) and 0 <= token < 1 << 31 for token in value
-    ):
-        where.refuse("token ids must be whole numbers from 0")
-    return decode(value)
-
-
-def _decoder(folder: Path | None) -> Decode | None:
-    if folder is None:
-        return None
-    from liebig.text.tokenizer import Tokenizer
-
-    return cast(Decode, Tokenizer.from_folder(folder).decode)
+def _text(value: Any, where: Where) -> str:
+    if isinstance(value, list):
+        where.refuse("the line contains token ids", "start from the texts that they were made of")
+    return as_text(value, where)
 
 
 CONDENSER = Format(
     name="condenser",
     about="Condenser's lines of text",
-    fields="{`text`: text} or token ids (needs `--tokenizer`); a line is a document",
+    fields="{`text`: text}; a line is a document",
     yields=("documents",),
     rule=is_text,
     read=read_text,
@@ -82,7 +63,7 @@ CONDENSER = Format(
 COCONDENSER = Format(
     name="cocondenser",
     about="coCondenser's lines of spans",
-    fields="{`spans`: [text, …]} or lists of token ids (needs `--tokenizer`); a line is a document",
+    fields="{`spans`: [text, …]}; a line is a document",
     yields=("documents",),
     rule=is_spans,
     read=read_spans,

@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field as field_
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from liebig.base.errors import DataError
@@ -50,7 +49,7 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True)
 class Options:
-    """What a reader may be told: the split, the tokenizer of token ids, a prefix of ids, the field of topics.
+    """What a reader may be told: the split, a prefix of ids, the field of topics.
 
     `columns` names the columns of a table that hold the id, title and text of documents; `format` that of the files
     of a data set that is only named. Without `passages`, a reader may leave passages out; BEIR's does. `converters`
@@ -58,7 +57,6 @@ class Options:
     """
 
     split: str | None = None
-    tokenizer: Path | None = None
     id_prefix: str = ""
     topic: str = "title"
     columns: Mapping[str, str] = field_(default_factory=dict)

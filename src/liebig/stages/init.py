@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 from rich.console import Console
 
-from liebig.base.config import Config, InputPath, ModelPath, Unrecorded, one_or_several
+from liebig.base.config import Config, InputPath, Unrecorded, one_or_several
 from liebig.base.errors import DataError, LiebigError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
@@ -74,7 +74,6 @@ class InitConfig(Config):
     )
     strict: bool = Field(False, description="Treat warnings and files that cannot be read as errors.")
     limit: int | None = Field(None, ge=1, description="Maximum number of documents and passages to keep.")
-    tokenizer: ModelPath | None = Field(None, description="Tokenizer of the token ids in pre-training lines.")
     columns: dict[Literal["id", "title", "text"], str] = Field(
         {}, description="Columns of tables that hold the id, title and text of documents: columns.text=body."
     )
@@ -123,7 +122,6 @@ def run(config: InitConfig, folder: Folder) -> None:
     _refuse_inside(config, folder)
     options = Options(
         split=config.split,
-        tokenizer=config.tokenizer,
         topic=config.topic,
         columns={str(name): column for name, column in config.columns.items()},
         format=config.format_of_files,
