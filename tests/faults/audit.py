@@ -11,6 +11,9 @@ import sys
 from typing import Any
 
 COMMAND = ("-m", "pip_audit", "-r", "constraints.txt", "--no-deps", "--disable-pip", "--format", "json")
+UNKNOWN = (
+    "so nothing is known about them. To fix it: run make audit where the Python package index can be reached."
+)
 MOST = 0.1  # share of packages that may be unknown: those of other indexes, such as the CPU build of torch
 
 
@@ -24,10 +27,7 @@ def verdict(packages: list[dict[str, Any]]) -> tuple[int, list[str]]:
         for hole in package.get("vulns", ())
     ]
     if len(skipped) > MOST * len(packages):
-        return 2, [
-            f"{len(skipped)} of {len(packages)} packages could not be looked up, so nothing is known about them. "
-            "To fix it: run make audit where the Python package index can be reached."
-        ]
+        return 2, [f"{len(skipped)} of {len(packages)} packages could not be looked up, {UNKNOWN}"]
     looked = f"{len(packages) - len(skipped)} of {len(packages)} packages looked up"
     return (
         (1, [*found, f"{looked}: {len(found)} known vulnerabilities."])
@@ -42,8 +42,8 @@ def main() -> int:
     try:
         packages = json.loads(done.stdout)["dependencies"]
     except (ValueError, KeyError, TypeError):
-        why = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        print(f"pip-audit gave no result: {why}", file=sys.stderr)
+        why = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1].partition(":")[0]
+        print(f"The packages could not be looked up (pip-audit: {why}), {UNKNOWN}", file=sys.stderr)
         return 2
     code, lines = verdict(packages)
     print("\n".join(lines))
