@@ -20,11 +20,13 @@ from liebig.base.pipeline import Stage, run_stage
 from liebig.base.progress import Progress
 from liebig.base.storage import fetched, published, remove
 from liebig.base.workspace import StagePart
+from liebig.search.embed import keep_models
 from liebig.stages import STAGES
 
 LOCAL = "ray"  # the address that stands for a cluster of this machine's cores
 PER_WORKER = 4  # parts per core or GPU, so that a slow or late one makes fewer
 CONNECT = 10.0  # seconds until a cluster has to answer
+MODELS: dict[tuple[Any, ...], Any] = {}  # of a worker, which makes many parts
 RETRIES = 10  # of a part whose worker was lost
 
 
@@ -35,7 +37,7 @@ def make_part(stage: Stage, settings: dict[str, Any], out: Path, part: StagePart
         config = stage.config.model_validate(settings)
         known = resolved(config)
         recipe, read = recorded(config), inputs(known)
-        with published(out) as own:
+        with keep_models(MODELS), published(out) as own:
             if not workspace.is_up_to_date(own, kind=stage.name, recipe=recipe, inputs=read, part=part):
                 run_stage(stage, config, own, part)
     except LiebigError as error:

@@ -10,6 +10,7 @@ import pytest
 
 from liebig.base import pipeline
 from liebig.base.errors import LiebigError
+from liebig.base.workspace import StagePart
 from liebig.stages import STAGES
 from tests.base.test_parts import files
 from tests.search.conftest import write_collection
@@ -88,6 +89,25 @@ def test_workers_publish_their_parts_at_an_address(cluster, small_model, tmp_pat
     run_on_ray(item.stage, item.config, Path(f"file://{there}"), "ray", 2)
     assert files(there) == files(whole.out)
     assert [path.name for path in there.parent.iterdir()] == ["vectors"]
+
+
+def test_a_worker_loads_the_model_once_for_all_its_parts(small_model, tmp_path, monkeypatch):
+    from liebig.model.encoder import Encoder
+    from liebig.on_ray import make_part
+
+    source = write_collection(tmp_path / "collection", {"d": ("A title", "en", "One.", "Two.")})
+    item = planned(
+        {"kind": "encode", "source": str(source), "model": str(small_model), "shard": 1}, tmp_path / "out"
+    )
+    loaded, load = [], Encoder.load
+    monkeypatch.setattr(Encoder, "load", lambda *args, **more: loaded.append(args) or load(*args, **more))
+    for place in range(2):
+        part = StagePart(place, 2)
+        assert (
+            make_part(item.stage, item.config.model_dump(mode="json"), tmp_path / str(place), part, tmp_path)
+            == ""
+        )
+    assert len(loaded) == 1
 
 
 def test_bad_input_is_the_sentence_of_the_stage_and_parts_are_kept(cluster, small_model, tmp_path):

@@ -540,9 +540,12 @@ _KEPT: ContextVar[dict[tuple[Any, ...], Any] | None] = ContextVar("kept", defaul
 
 
 @contextmanager
-def keep_models() -> Iterator[None]:
-    """Within, a model is loaded once while its files stay the same: who follows a folder needs it with every change."""
-    token = _KEPT.set({})
+def keep_models(models: dict[tuple[Any, ...], Any] | None = None) -> Iterator[None]:
+    """Within, a model is loaded once while its files stay the same: who follows a folder needs it with every change.
+
+    `models` is where they are kept, for a process that comes here again and again.
+    """
+    token = _KEPT.set({} if models is None else models)
     try:
         yield
     finally:
