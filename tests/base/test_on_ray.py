@@ -99,6 +99,7 @@ def test_a_worker_loads_the_model_once_for_all_its_parts(small_model, tmp_path, 
     item = planned(
         {"kind": "encode", "source": str(source), "model": str(small_model), "shard": 1}, tmp_path / "out"
     )
+    monkeypatch.chdir(tmp_path)
     loaded, load = [], Encoder.load
     monkeypatch.setattr(Encoder, "load", lambda *args, **more: loaded.append(args) or load(*args, **more))
     for place in range(2):
