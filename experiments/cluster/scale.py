@@ -3,6 +3,7 @@
     python experiments/cluster/scale.py table [--gpu-dollars 3 --core-dollars .05] [--write docs/scaling.md]
     python experiments/cluster/scale.py simulate
     python experiments/cluster/scale.py real [--workers 1 2 4 8]      starts a local Ray cluster
+    python experiments/cluster/scale.py late
     python experiments/cluster/scale.py killed [--texts 200000 --model MODEL]
 
 `table` multiplies measured rates; where each was measured stands beside it. `simulate` plays the schedule of `--on ray`
@@ -11,6 +12,8 @@ takes the part up, and the failed worker comes back later. `real` makes the same
 and beside it says what the simulation says of them. Its parts wait instead of computing, so that eight workers
 on two cores are eight workers: it is a test of the schedule, not of the machine. Half of the workers' processes are
 killed once with SIGKILL.
+
+`late` is a cluster of two nodes (on this machine), of which the second joins while parts are made.
 
 `killed` encodes texts in one process, and again on four local workers of which two are killed while they encode. The
 bytes must be the same. One share is the CPU time of the one process over that of all workers, the other its time over
@@ -29,9 +32,12 @@ import statistics
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -173,10 +179,16 @@ class WaitConfig(Config):
     seconds: float
 
 
+def ray_node() -> str:
+    import ray
+
+    return ray.get_runtime_context().get_node_id()
+
+
 def wait(config: WaitConfig, folder: Folder) -> None:
     def make(block: list[int]) -> dict[str, Iterable[str]]:
         time.sleep(config.seconds)
-        return {"lines": map(str, block)}
+        return {"lines": map(str, block), "node": [ray_node()]}
 
     in_pieces(folder, range(config.pieces), 1, make)
 
@@ -224,6 +236,32 @@ def real(counts: Sequence[int], seconds: float, pieces: int) -> dict[str, Any]:
         rows[str(workers)] = row | {"share_of_ideal": round(ideal / taken, 3), "cores": os.cpu_count()}
         print(workers, rows[str(workers)], flush=True)
     return rows
+
+
+def late(seconds: float = 4.0) -> dict[str, Any]:
+    """A cluster of one node; another joins while parts are made, and the first is told apart by its node's name."""
+    import ray
+    from ray.cluster_utils import Cluster as Nodes
+
+    from liebig import on_ray
+
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    nodes = Nodes(initialize_head=True, head_node_args={"num_cpus": 1})
+    ray.init(address=nodes.address, log_to_driver=False, logging_level="error")
+    with tempfile.TemporaryDirectory() as folder:
+        config = WaitConfig(pieces=16, seconds=seconds)
+        make = partial(on_ray._make_all, ray, WAIT, config, Path(folder) / "parts", 16, False)
+        with ThreadPoolExecutor(1) as driver:
+            making = driver.submit(make)
+            time.sleep(seconds)
+            nodes.add_node(num_cpus=1)
+            parts = making.result()
+        made = [next(part.rglob("node")).read_text().strip() for part in parts]
+    ray.shutdown()
+    nodes.shutdown()
+    row = {"parts": len(made), "of_each_node": sorted(Counter(made).values(), reverse=True)}
+    print(row)
+    return row
 
 
 def killed(texts: int, model: str, precision: str, parts: int, work: Path) -> dict[str, Any]:
@@ -373,7 +411,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("table", "simulate", "real", "killed"))
+    parser.add_argument("what", choices=("table", "simulate", "real", "late", "killed"))
     parser.add_argument("--gpu-dollars", type=float, default=3.0)
     parser.add_argument("--core-dollars", type=float, default=0.05)
     parser.add_argument("--write", type=Path, help="put the table into this page")
@@ -395,6 +433,8 @@ def main() -> None:
             args.write.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
     elif args.what == "simulate":
         keep("simulated", simulate())
+    elif args.what == "late":
+        keep("late", late())
     elif args.what == "killed":
         keep(
             "killed",
