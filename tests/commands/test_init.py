@@ -138,7 +138,7 @@ def test_bad_files_are_skipped_counted_and_listed(tmp_path, capsys):
 def test_where_nothing_can_be_read_the_reason_is_the_error(tmp_path):
     (tmp_path / "in").mkdir()
     for name in ("a.pdf", "b.pdf"):
-        (tmp_path / "in" / name).write_bytes(b"rubbish")
+        (tmp_path / "in" / name).write_bytes(b"%PDF-1.4 rubbish")
     with pytest.raises(DataError, match=r"none of the files can be read; 2 were tried, the first: .*a\.pdf"):
         init(tmp_path / "out", tmp_path / "in")
     with pytest.raises(DataError, match=r"^[^ ]*b\.pdf: cannot be read"):

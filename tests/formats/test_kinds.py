@@ -203,6 +203,7 @@ def test_a_sheet_has_text_above_its_header_and_columns_without_names():
 
 def test_manual_pages_are_known_by_suffix_and_start():
     assert is_man_page(".1", b'.\\" a comment\n.TH LS 1\n')
+    assert is_man_page(".1", b'\'\\" t\n.\n.pc ""\n.TH LS 1\n')
     assert not is_man_page(".1", b"Release notes\n")
     assert kind_of(BytesSource("notes.1", b"Release notes\n")) is KINDS["text"]
     mdoc = (
@@ -211,6 +212,8 @@ def test_manual_pages_are_known_by_suffix_and_start():
     parsed = parse_man(mdoc)
     assert parsed.title == "mill(8): mill grind grain"
     assert parsed.sections[1].paragraphs == ("-v\nSay more.",)
+    parsed = parse_man(".TH MILL 8\n.SH NAME\nM\\(:uhle \\(Fogro\\(ss\\(Fc \\['e]t\\['e] \\[u0416]\n")
+    assert parsed.sections[0].paragraphs == ("M\u00fchle \u00abgro\u00df\u00bb \u00e9t\u00e9 \u0416",)
 
 
 def test_binary_files_are_of_no_kind():

@@ -750,10 +750,7 @@ LISTED = {
     "broken/scan.pdf": (pdf(["", ""]), "no text found"),
     "broken/damaged.pdf": (b"%PDF-1.4 rubbish", "cannot be read completely"),
     "broken/damaged.docx": (b"PK\x03\x04 rubbish", "cannot be read completely"),
-    "broken/locked.docx": (
-        b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600,
-        "is encrypted, or in the format from before 2007",
-    ),
+    "broken/locked.docx": (ole({"EncryptedPackage": b"\x01"}), "is encrypted"),
     "broken/old.doc": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600, "cannot be read completely"),
     "broken/tool.exe": (b"MZ\x90\0\x03\0\0\0", "a program"),
     "broken/state.bin": (b"\x01\x02\0\x03", "binary"),

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from liebig.formats.outline import LONG_LINE, Article, Outline
 
-SECTION = re.compile(r"\.[1-9][a-z]{0,3}")
+SECTION = re.compile(r"\.[1-9][a-z]{0,6}")
+COMMENT, MACRO = re.compile(rb"[.']?\s*(?:\\\"|\"|$)"), re.compile(rb"[.'][ \t]*[A-Za-z]{2}")
 FONT = re.compile(r"\\f(?:\[[^\]\n]*\]|\(..|.)|\\s[-+]?\d|\\[&|^/,:%]|\\\*(?:\[[^\]\n]*\]|\(..|.)")
 CHARACTERS = {
-    r"\-": "-", r"\e": "\\", r"\ ": " ", r"\~": " ", r"\(aq": "'", r"\(cq": "’", r"\(oq": "‘", r"\(lq": "“",
-    r"\(rq": "”", r"\(bu": "•", r"\(em": "—", r"\(en": "–", r"\(co": "©", r"\(dq": '"', r"\'": "'", r"\`": "`",
+    r"\-": "-", r"\e": "\\", r"\ ": " ", r"\~": " ", r"\'": "'", r"\`": "`",
 }  # fmt: skip
+GLYPH = re.compile(r"\\(?:\((..)|\[([^\]\n]{1,40})\])")
+GLYPHS = {
+    "aq": "'", "cq": "’", "oq": "‘", "lq": "“", "rq": "”", "bu": "•", "em": "—", "en": "–", "co": "©", "dq": '"',
+    "ss": "ß", "ae": "æ", "AE": "Æ", "oe": "œ", "OE": "Œ", "/o": "ø", "/O": "Ø", "oa": "å", "oA": "Å", "hy": "-",
+    "ha": "^", "ti": "~", "rs": "\\", "Fo": "«", "Fc": "»", "ga": "`", "at": "@", "sh": "#", "->": "→", "<=": "≤",
+    ">=": "≥", "mu": "×", "de": "°", "Eu": "€",
+}  # fmt: skip
+ACCENTS = {
+    ":": "\u0308",
+    "'": "\u0301",
+    "`": "\u0300",
+    "^": "\u0302",
+    "~": "\u0303",
+    ",": "\u0327",
+    "v": "\u030c",
+}
 PARAGRAPHS = frozenset(
     ("PP", "LP", "P", "TP", "IP", "HP", "Pp", "It", "sp", "br", "Bl", "El", "RS", "RE", "TQ", "Bd", "Ed")
 )
@@ -33,11 +50,8 @@ ARGUMENT = re.compile(r'"((?:[^"]|"")*)"?|(\S+)')
 
 def is_man_page(name_suffix: str, head: bytes) -> bool:
     """Whether a suffix and the first bytes are those of a manual page."""
-    lines = [line for line in head[:4096].split(b"\n") if not line.startswith((b'.\\"', b"'\\\"", b'."'))]
-    first = next((line for line in lines if line.strip()), b"")
-    return SECTION.fullmatch(name_suffix) is not None and first.startswith(
-        (b".TH", b".Dd", b".SH", b".so", b".de", b".if", b".ie")
-    )
+    lines = (line for line in head.split(b"\n") if not COMMENT.match(line))
+    return SECTION.fullmatch(name_suffix) is not None and MACRO.match(next(lines, b"")) is not None
 
 
 def parse_man(text: str) -> Article:
@@ -83,7 +97,18 @@ def _told(macro: str, words: list[str]) -> str:
 def _plain(text: str) -> str:
     if len(text) > LONG_LINE:
         return text
-    text = FONT.sub("", text)
+    text = GLYPH.sub(_glyph, FONT.sub("", text))
     for escape, character in CHARACTERS.items():
         text = text.replace(escape, character)
     return text
+
+
+def _glyph(match: re.Match[str]) -> str:
+    """A character by its name in groff: a glyph, a letter with an accent, or a code point."""
+    name = match[1] or match[2]
+    if name[0] in ACCENTS and len(name) == 2:
+        return unicodedata.normalize("NFC", name[1] + ACCENTS[name[0]])
+    code = name[1:].partition("_")[0]
+    if name[0] == "u" and len(code) in (4, 5) and re.fullmatch("[0-9A-F]+", code):
+        return chr(int(code, 16))
+    return GLYPHS.get(name, " ")
