@@ -480,6 +480,8 @@ def test_a_question_that_nothing_fits_gets_no_hits(open_page, files_server):
     page.wait_for_selector(".nothing")
     assert page.locator(".hit").count() == 0
     assert "Nothing here seems to fit the question." in page.locator(".nothing").text_content()
+    page.get_by_role("button", name="Show the nearest anyway").click()
+    page.wait_for_selector(".hit")
 
 
 def test_the_query_language_works_and_what_is_not_understood_is_said(open_page, files_server):

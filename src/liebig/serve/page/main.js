@@ -117,10 +117,11 @@ const actions = {
     search();
     find("query").focus();
   },
+  anyway: () => search({ floor: false }),
   failed,
 };
 
-async function search({ keep = false } = {}) {
+async function search({ keep = false, floor = true } = {}) {
   clearTimeout(timer);
   if (!keep) {
     state.k = Math.min(depth().step, actions.most);
@@ -142,7 +143,7 @@ async function search({ keep = false } = {}) {
       find("status").textContent = answer.lists.map((list) =>
         `${NAMES[list.system]} ${list.results.length ? `shows ${list.results.length}` : "found nothing"}`).join(" · ") + spent(answer) + missing(answer);
     } else {
-      const answer = await searchOne({ ...question, system: state.first, sort: state.sort, facets: Object.keys(FIELDS) }, mine.signal);
+      const answer = await searchOne({ ...question, floor, system: state.first, sort: state.sort, facets: Object.keys(FIELDS) }, mine.signal);
       const documents = show(answer, actions), { query, filters } = question;
       find("status").textContent = documents ? `${count(documents, "document", "documents")}${spent(answer)}${missing(answer)}` : "";
       const filtered = state.days || Object.keys(state.filters).length;

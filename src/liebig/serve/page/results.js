@@ -6,6 +6,7 @@ import { because } from "./why.js";
 export const NAMES = { bm25: "BM25", dense: "Dense", hybrid: "Hybrid", reranked: "Reranked" };
 export const EVERYDAY = { bm25: "Words", dense: "Meaning", hybrid: "Both", reranked: "Both, slower and more careful" };
 const SHOWN_FIELDS = 2;
+const NOTHING_FITS = "Nothing here seems to fit the question."; // as the server says it
 const PASSAGES = 3; // of a document shown at first
 
 // One list; returns how many documents it has.
@@ -20,7 +21,7 @@ export function show(answer, actions) {
   find("sides").hidden = true;
   find("results").className = "one";
   find("results").replaceChildren(make("section", { class: "column", "aria-labelledby": id },
-    make("h2", { id, class: "unseen" }, "Results"), rows.length ? [make("ol", {}, rows), more] : nothing(answer, list)));
+    make("h2", { id, class: "unseen" }, "Results"), rows.length ? [make("ol", {}, rows), more] : nothing(answer, list, actions)));
   notes(answer, rows.length > 0, actions);
   stood?.();
   return groups.length;
@@ -168,7 +169,7 @@ function twins(node, on) {
   }
 }
 
-function nothing(answer, list) {
+function nothing(answer, list, actions) {
   const missing = answer.words.filter((word) => word.term && word.passages === 0).map((word) => `“${word.text}”`);
   const ignored = answer.words.filter((word) => !word.term).map((word) => word.text);
   const said = answer.notes.length ? answer.notes.join(" ") : list.nothing;
@@ -176,8 +177,11 @@ function nothing(answer, list) {
     missing.length && !said.includes(missing[0]) ? `In no passage: ${missing.join(", ")}.` : null,
     ignored.length ? `Too common to search by: ${ignored.join(", ")}.` : null,
   ].filter(Boolean);
+  const anyway = actions && answer.notes.includes(NOTHING_FITS)
+    ? make("button", { class: "more", type: "button", onclick: actions.anyway }, "Show the nearest anyway")
+    : null;
   return make("div", { class: "nothing" }, make("strong", {}, "Nothing found"), make("p", {}, said),
-    lines.length ? make("ul", {}, lines.map((line) => make("li", {}, line))) : null);
+    lines.length ? make("ul", {}, lines.map((line) => make("li", {}, line))) : null, anyway);
 }
 
 // On a narrow screen one list is shown at a time.
