@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import inspect
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -35,6 +36,7 @@ _GPU_MEMORY = (
     "end other programs on it (nvidia-smi lists them), or use a smaller batch; the same command resumes"
 )
 FULL = (errno.ENOSPC, errno.EDQUOT)
+SHORT_WRITE = re.compile(r"\d+ requested and \d+ written")  # how numpy says that a disk is full
 FIXES = {
     errno.ENOSPC: _SPACE,
     errno.EDQUOT: _SPACE,
@@ -92,8 +94,10 @@ def system_error(error: BaseException | None) -> str | None:
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         said = str(error)
+        found = error.errno if isinstance(error, OSError) else None
+        found = errno.ENOSPC if found is None and SHORT_WRITE.fullmatch(said) else found
         for number, fix in FIXES.items():
-            system = isinstance(error, OSError) and error.errno == number
+            system = found == number
             if system or (number in FULL and os.strerror(number) in said):
                 where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
                 return f"{where}{os.strerror(number)}. To fix it: {fix}."

@@ -189,6 +189,11 @@ def kill_label(home: Path, rng: random.Random, tally: Tally) -> None:
         tally.add("kills")
         tally.add("of label")
         wrong += [f"label killed: {row} was lost" for row in acknowledged - traffic.judged(out / JUDGEMENTS)]
+    with traffic.server(out, home / "log", name="label") as (
+        port,
+        _,
+    ):  # what was left over goes with the next one
+        traffic.judge(port, faults.TOPICS, ["the last question"])
     tally.add("judgements kept", len(acknowledged))
     settle("label", out, wrong, tally)
 

@@ -44,6 +44,7 @@ FULL = [
     lambda: (_ for _ in ()).throw(LibraryError("I/O error: No space left on device (os error 28)")),
     lambda: (_ for _ in ()).throw(RuntimeError("Error in write: 0 != 100 (No space left on device)")),
     lambda: (_ for _ in ()).throw(OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))),
+    lambda: (_ for _ in ()).throw(OSError("512 requested and 496 written")),
     wrapped,
 ]
 

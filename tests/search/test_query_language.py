@@ -97,6 +97,14 @@ def test_what_is_not_understood_is_said(query, said):
     assert parse(query).text
 
 
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [("before:soon barley", "barley"), ("type: barley", "barley"), ("before:soon", "before:soon")],
+)
+def test_a_condition_that_is_not_understood_is_no_word(query, text):
+    assert parse(query).text == text
+
+
 @pytest.mark.parametrize("system", ["bm25", "dense", "hybrid"])
 @pytest.mark.parametrize(
     "condition",

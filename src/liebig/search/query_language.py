@@ -101,8 +101,7 @@ def parse(query: str) -> ParsedQuery:
             if problem is None:
                 fields.append(condition)
             elif value or len(query.split()) > 1:
-                notes.append(problem)
-                text += [value] if value else [whole]
+                notes.append(problem)  # and not searched as a word, which few passages would have
             continue
         if name:  # not a field: the words around the colon
             if FIELD_LIKE.fullmatch(whole.lstrip("-")):
@@ -136,6 +135,8 @@ def parse(query: str) -> ParsedQuery:
         return ParsedQuery(query, typed=query)
     if not text:  # a title is the best that there is to rank by
         text = [field.value for field in fields if field.name == "title" and not field.excluded]
+    if not (text or words or fields):
+        text = [query]
     return ParsedQuery(" ".join(text), tuple(words), tuple(fields), tuple(dict.fromkeys(notes)), query)
 
 
