@@ -24,7 +24,7 @@ from tests.worlds.models import TEXTS, tiny, tokenizer
 
 LENGTH = 40
 FAMILIES = (
-    "bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "albert", "modernbert", "mpnet",
+    "bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "modernbert", "mpnet",
     "deberta-v2",
 )  # fmt: skip
 BYTES = ("roberta", "xlm-roberta", "camembert", "mpnet", "modernbert")  # with RoBERTa's tokens around a pair
@@ -119,7 +119,7 @@ def test_every_family_gives_the_numbers_of_sentence_transformers(
     family: str, labels: int, tmp_path: Path
 ) -> None:
     model = assert_equal(classifier(tmp_path, family, labels))
-    assert model.backbone.packed == (family not in ("albert", "mpnet", "deberta-v2"))
+    assert model.backbone.packed == (family not in ("mpnet", "deberta-v2"))
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
