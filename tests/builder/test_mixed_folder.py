@@ -18,7 +18,9 @@ pytestmark = pytest.mark.slow
 
 def built(source: Path, out: Path) -> Retriever:
     out.mkdir()
-    build(BuildConfig(sources=(str(source),)), out, lambda line: None)
+    said: list[str] = []
+    build(BuildConfig(sources=(str(source),)), out, said.append)
+    (out / "said.txt").write_text("\n".join(said))
     return Retriever.from_folder(out)
 
 
@@ -79,6 +81,8 @@ def test_files_seen_are_read_or_listed(retriever, place):
     assert sum(row["files"] for row in files["not_read"]) == len(LISTED)
     reasons = {(Path(path.removesuffix(".gz")).suffix, reason) for path, (_, reason) in LISTED.items()}
     assert {(row["suffix"], row["reason"]) for row in files["not_read"]} == reasons
+    said = (place / "out" / "said.txt").read_text()
+    assert f"{files['seen']} files seen = {read} read + {len(LISTED)} not read. " in said
     listed = (place / "out" / "skipped.txt").read_text()
     assert listed.startswith(f"{files['seen']} files seen = {read} read + {len(LISTED)} not read\n")
     assert all(f"{path}: " in listed for path in LISTED)

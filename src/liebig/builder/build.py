@@ -215,7 +215,7 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
     trained = out / WORK / ("trained" if config.teacher is None else "taught")
     short = warnings_of(trained) if config.limit > 0 and trained.is_dir() else []
     advice = [encoders.ADVICE] if config.model is None and config.teacher is None else []
-    for line in ["", *check.sentences(checks), *short, *advice]:
+    for line in ["", *check.sentences(checks), *short, *advice, *unread_lines(out)]:
         say(line)
     return BuildResult(out, choice.system, checks)
 
