@@ -87,17 +87,6 @@ def test_a_folder_with_vocab_txt_alone_is_berts_tokenizer(lowercase, tmp_path):
         assert loaded.encode(text) == made.encode(text) == wanted
 
 
-def test_a_folder_with_merges_is_robertas_tokenizer(tmp_path):
-    made = trained("bpe", lowercase=False)
-    described = json.loads(made.core.to_str())["model"]
-    (tmp_path / "vocab.json").write_text(json.dumps(described["vocab"]))
-    merges = "\n".join(" ".join(pair) for pair in described["merges"])
-    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + merges + "\n", encoding="utf-8")
-    loaded = Tokenizer.from_folder(tmp_path)
-    assert [loaded.encode(text) for text in TEXTS] == [made.encode(text) for text in TEXTS]
-    assert loaded.template == made.template
-
-
 def test_the_configuration_decides_about_lowercasing_as_in_transformers(tmp_path):
     trained("wordpiece", lowercase=False).save(tmp_path)
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
@@ -117,10 +106,7 @@ def test_the_configuration_decides_about_lowercasing_as_in_transformers(tmp_path
         ({"tokenizer.json": "{"}, "does not describe a tokenizer"),
         ({"tokenizer.json": "{}", "tokenizer_config.json": "nonsense"}, "not JSON"),
         ({"vocab.txt": "a\nb\n"}, r"lacks \[UNK\], \[CLS\], \[SEP\]"),
-        (
-            {"vocab.json": '{"<s>": 0, "</s>": 1}', "merges.txt": "a b c\n"},
-            "merges.txt, line 1: a merge must have two",
-        ),
+        ({"vocab.json": '{"<s>": 0, "</s>": 1}', "merges.txt": "a b\n"}, "save_pretrained"),
     ],
 )
 def test_folders_that_cannot_be_read_are_named_in_one_sentence(files, message, tmp_path):

@@ -127,9 +127,9 @@ def _byte_table() -> dict[str, int]:
 _BYTES = _byte_table()
 
 
-# Reading a tokenizer from a model folder: tokenizer.json if it exists, else vocab.txt (BERT) or vocab.json and
-# merges.txt (RoBERTa). A SentencePiece model alone cannot be read without running code; the error says how to convert
-# it. For BERT's classes, tokenizer_config.json overrides the lowercasing in tokenizer.json, as in transformers.
+# Reading a tokenizer from a model folder: tokenizer.json if it exists, else vocab.txt (BERT). Of other files, such as
+# RoBERTa's vocab.json and merges.txt or a SentencePiece model, the error says how to convert them. For BERT's classes,
+# tokenizer_config.json overrides the lowercasing in tokenizer.json, as in transformers.
 
 _NAMES = {
     "cls": ("[CLS]", "<s>", "<cls>"),
@@ -140,7 +140,7 @@ _NAMES = {
 }
 _BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer")
 _FIX = "correct the file, or save the tokenizer again"
-_SLOW = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model", "spm.model")
+_SLOW = ("vocab.json", "sentencepiece.bpe.model", "spiece.model", "tokenizer.model", "spm.model")
 
 
 class TokenizerFile(FileModel):
@@ -182,7 +182,7 @@ class TokenizerParts(NamedTuple):
 
 def has_tokenizer(folder: Path) -> bool:
     """Whether a folder has files that `load` reads."""
-    return any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt", "vocab.json"))
+    return any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
 
 
 def load(folder: Path) -> TokenizerParts:
@@ -201,8 +201,6 @@ def load(folder: Path) -> TokenizerParts:
         )
     if (folder / "vocab.txt").exists():
         core = _from_vocabulary(folder / "vocab.txt", config)
-    elif (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
-        core = _from_merges(folder, config)
     else:
         raise _unreadable(folder)
     return TokenizerParts.named(core, int(min(config.get("model_max_length") or 512, 10**9)))
@@ -270,26 +268,10 @@ def _from_vocabulary(path: Path, config: Mapping[str, Any]) -> Core:
     return training.build_wordpiece(vocab, _bert_normalizer(config))
 
 
-def _from_merges(folder: Path, config: Mapping[str, Any]) -> Core:
-    vocab = read_json(folder / "vocab.json", dict[str, int], error=ModelError, fix=_FIX)
-    missing = [token for token in ("<s>", "</s>") if token not in vocab]
-    if missing:
-        raise ModelError(f"this vocabulary lacks {', '.join(missing)}", file=folder / "vocab.json")
-    merges = []
-    for number, line in enumerate((folder / "merges.txt").read_text(encoding="utf-8").split("\n"), start=1):
-        pair = line.rstrip("\r").split(" ")
-        if line.strip() == "" or (number == 1 and line.startswith("#version")):
-            continue
-        if len(pair) != 2:
-            raise ModelError("a merge must have two pieces", file=folder / "merges.txt", line=number)
-        merges.append((pair[0], pair[1]))
-    return training.build_bpe(vocab, merges, add_prefix_space=bool(config.get("add_prefix_space", False)))
-
-
 def _unreadable(folder: Path) -> ModelError:
     if any((folder / name).exists() for name in _SLOW):
         return ModelError(
-            "this folder contains only a SentencePiece model, which cannot be read directly",
+            "this folder has a tokenizer without tokenizer.json, which cannot be read directly",
             file=folder,
             fix="convert it once with transformers: "
             f"AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})",
@@ -297,7 +279,7 @@ def _unreadable(folder: Path) -> ModelError:
     return ModelError(
         "this folder contains no tokenizer",
         file=folder,
-        fix="give a folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt",
+        fix="give a folder with tokenizer.json or vocab.txt",
     )
 
 

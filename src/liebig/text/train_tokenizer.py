@@ -80,18 +80,17 @@ def build_wordpiece(vocab: Mapping[str, int], normalizer: normalizers.Normalizer
 def build_bpe(
     vocab: Mapping[str, int],
     merges: Sequence[tuple[str, str]],
-    normalizer: normalizers.Normalizer | None = None,
-    add_prefix_space: bool = False,
+    normalizer: normalizers.Normalizer | None,
 ) -> Core:
     """RoBERTa's tokenizer around a vocabulary and its merges."""
     core = Core(models.BPE(dict(vocab), list(merges)))
     core.normalizer = normalizer
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
     plain = [AddedToken(s, normalized=False, special=True) for s in BPE_SPECIALS[:4] if s in vocab]
     core.add_special_tokens([*plain, AddedToken("<mask>", lstrip=True, normalized=False, special=True)])
     core.post_processor = processors.RobertaProcessing(
-        ("</s>", vocab["</s>"]), ("<s>", vocab["<s>"]), add_prefix_space=add_prefix_space
+        ("</s>", vocab["</s>"]), ("<s>", vocab["<s>"]), add_prefix_space=False
     )
     return core
 
