@@ -76,7 +76,7 @@ def work(small_model, tmp_path_factory):
     write_collection(home / "runs" / "collection", documents)
     shutil.copytree(small_model, home / "runs" / "model")
     with programs(home / "bin"):
-        run(home, block("liebig merge"), {})
+        run(home, block("liebig merge runs"), {})
         yield home
 
 

@@ -52,7 +52,7 @@ def test_every_plot_is_drawn_and_nothing_is_cut_off(page: Any) -> None:
     sizes = page.eval_on_selector_all(
         "figure svg", "all => all.map(one => [one.clientWidth, one.clientHeight])"
     )
-    assert len(sizes) == 6
+    assert len(sizes) == 5
     assert all(width > 200 and height > 80 for width, height in sizes)
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
