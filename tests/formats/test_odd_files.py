@@ -60,6 +60,8 @@ def texts(name, data):
         ("a.txt", "水車は春に修理されます。".encode("iso2022_jp"), "水車は春に"),
         ("a.txt", ("Мельница была построена на реке и работала до самой войны.\n" * 4).encode("cp866"), "Мельница"),
         ("a.txt", ("Młyn został zbudowany nad rzeką. Źródło jest w górach.\n" * 4).encode("iso8859_2"), "Źródło"),
+        ("a.txt", ("~" * 60 + "\nCet élève a été là où était le théâtre.\n").encode("cp1252") * 9, "Cet élève"),
+        ("a.txt", "방앗간은 봄에 똠방각하가 수리합니다. 둑이 무너졌기 때문입니다.\n".encode("cp949") * 3, "똠방각하"),
         ("a.htm", '<meta charset="windows-1251"><p>Мост</p>'.encode("cp1251"), "Мост"),
         ("a.py", "# -*- coding: iso8859_7 -*-\n# Μύλος\n".encode("iso8859_7"), "Μύλος"),
         ("a.info", b"This is the manual of the mill.\n\0\x08[index\0\x08]\n" + b"Water drives it. " * 200, "Water"),

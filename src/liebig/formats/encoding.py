@@ -24,16 +24,17 @@ MARKS = {
 }
 WESTERN = "cp1252"
 LIKELY = [
-    WESTERN, "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "koi8_r", "shift_jis", "euc_jp", "gb18030",
-    "big5", "euc_kr", "cp866", "cp874", "iso8859_5", "iso8859_2", "mac_cyrillic", "cp855",
+    WESTERN, "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "koi8_r", "shift_jis", "cp932", "euc_jp",
+    "gb18030", "big5", "cp949", "cp866", "cp874", "iso8859_5", "iso8859_2", "mac_cyrillic", "cp855",
 ]  # fmt: skip
-JAPANESE, SAMPLE = ("euc_jp", "shift_jis"), 1 << 14
+JAPANESE, SAMPLE = ("euc_jp", "shift_jis", "cp932"), 1 << 14
 # XML's declaration, the meta tag of a page, and the comment in which a program names its encoding.
 SAID = re.compile(
     rb"(?:charset|coding)\s{0,9}[=:]\s{0,9}[\"']?((?:iso|win|cp|koi8|gb|big5|euc|shift|mac|latin|tis)[\w-]{1,20})",
     re.I,
 )
 ESCAPES = (b"\x1b$B", b"\x1b$@")  # of ISO-2022-JP, whose bytes are all ASCII
+ORDER, DISORDER, COHERENT = 0.2, 0.4, 0.4  # shares of signs that look wrong, and of words that look right
 STRAY = 1000  # one NUL in so many characters is a mark of a program, as in manuals of Info
 LARGEST = 1 << 28
 
@@ -86,8 +87,12 @@ def _guess(raw: bytes) -> str | None:
             if raw.decode(name) and sum("\u3041" <= sign <= "\u3093" for sign in letters) * 5 > len(letters):
                 return name
     matches = from_bytes(raw, cp_isolation=LIKELY)
+    if (
+        not matches
+    ):  # rulers and tables of signs count as disorder, so words of a language have to speak for it
+        matches = from_bytes(raw, cp_isolation=LIKELY, threshold=DISORDER)
     best = matches.best()
-    if best is None:
+    if best is None or (best.chaos > ORDER and best.coherence < COHERENT):
         return None
     ties = [m for m in matches if (m.chaos, m.coherence) == (best.chaos, best.coherence)]
     western = any(WESTERN in (m.encoding, *m.could_be_from_charset) for m in ties)
