@@ -5,9 +5,12 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from liebig import encoders
+from liebig.base import workspace
 from liebig.base.errors import DataError
+from liebig.base.machine import PRECISION
 from liebig.base.records import Passage
 from liebig.builder import check, judge as judging, question_training, user_questions
 from liebig.builder.questions import Question, folds, read as read_questions
@@ -16,9 +19,11 @@ from liebig.cli import main
 from liebig.collection import Collection
 from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
+from liebig.model.encoder import Encoder
+from liebig.model.kernels import int8
 from liebig.search.retriever_folder import read
 from liebig.search.systems import System
-from liebig.vectors import Vectors
+from liebig.vectors import Vectors, write_vectors
 from tests.worlds.books import TOPICS, write_documents
 
 
@@ -243,6 +248,32 @@ def test_mapped_vectors_are_those_of_the_encoder_with_the_map(made, small_model,
     assert (
         start.about["model"] != Vectors.open(work / "mapped").about["model"] == str(work / "learnt" / "model")
     )
+
+
+def test_the_layers_below_a_map_stay_in_int8(tmp_path, monkeypatch):
+    """A map is one more module, so the layers keep the weights that int8 rounds without loss."""
+    start, ids = Encoder.load(encoders.folder()), [f"p{number}" for number in range(8)]
+    answers = np.random.default_rng(0).normal(size=(8, start.width)).astype(np.float32)
+    answers /= np.linalg.norm(answers, axis=1, keepdims=True)
+    with workspace.stage(tmp_path / "vectors", kind="encode", recipe={}, inputs={}) as folder:
+        write_vectors(folder.path, [(ids, answers)], "fp32", start.width, {"unit": True})
+    questions = [Question(f"question {id}", (id,), "yours") for id in ids]
+    monkeypatch.setattr(question_training, "read_questions", lambda path: questions)
+    config = question_training.LearnedMapConfig(
+        questions=tmp_path, model=encoders.folder(), vectors=tmp_path / "vectors", minutes=1
+    )
+    with workspace.stage(tmp_path / "learnt", kind="learned-map", recipe={}, inputs={}) as folder:
+        question_training.write_map(config, folder)
+    learned = Encoder.load(tmp_path / "learnt" / "model")
+    assert len(learned.tail) == len(start.tail) + 2  # the map, and normalising again
+    monkeypatch.setattr(int8, "byte_products", lambda: "avx512_vnni")
+    monkeypatch.delenv(PRECISION)  # tests compute in fp32
+    assert int8.choose("auto", learned.backbone) == "int8"
+    before, after = start.backbone.state_dict(), learned.backbone.state_dict()
+    assert before.keys() == after.keys()
+    layers = [name for name in before if ".cls." not in name]  # the bundled encoder has no masked-LM head
+    assert len(layers) > 100
+    assert all(torch.equal(before[name], after[name]) for name in layers)
 
 
 def test_a_map_brings_questions_to_what_answers_them(monkeypatch):
