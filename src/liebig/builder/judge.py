@@ -33,9 +33,9 @@ from liebig.measures.evaluator import (
     judgements_from_mapping as from_mapping,
 )
 from liebig.methods.reranker import Scorer
-from liebig.search.fusion import SENTENCE_SHARE, SENTENCES, Hits, spread_at, weighted_by
+from liebig.search.fusion import SENTENCE_SHARE, SENTENCES, Comparable, Hits, shares_of, spread_at
 from liebig.search.retriever_folder import Norm, SystemName
-from liebig.search.systems import Hybrid, Recorded, Reranked, SentenceScores, System
+from liebig.search.systems import Recorded, Reranked, SentenceScores, System
 
 CUT = 10
 MEASURE = parse(f"nDCG@{CUT}")
@@ -145,6 +145,7 @@ class SystemJudge:
     reranking: Reranking | None = None
     sentences: dict[str, list[Hits]] = field(default_factory=dict)  # of the encoders' vectors of sentences
     _values: dict[SystemChoice, Values] = field(default_factory=dict)
+    _parts: dict[SystemChoice, list[Comparable]] = field(default_factory=dict)
 
     @cached_property
     def _judgements(self) -> Any:
@@ -228,16 +229,22 @@ class SystemJudge:
             case "dense":
                 return self.hits[choice.encoder]
             case "hybrid":
-                parts = [self._recorded(name, self.hits[name]) for name in ("bm25", choice.encoder)]
-                if choice.sentences:
-                    parts.append(self._recorded(SENTENCES, self.sentences[choice.encoder]))
-                share = SENTENCE_SHARE if choice.sentences else 0.0
-                fuse = weighted_by(choice.weight, choice.norm, share, self.spread(choice.encoder))
-                return Hybrid(parts, fuse).search(self._queries, DEPTH)
+                weights = shares_of(choice.weight, SENTENCE_SHARE if choice.sentences else 0.0)
+                return [one.weighted(weights, DEPTH) for one in self._comparable(choice)]
             case "reranked":
                 return self._reranked(choice).search(self._queries, DEPTH)
             case _:
                 assert_never(choice.system)
+
+    def _comparable(self, choice: SystemChoice) -> list[Comparable]:
+        """What the parts of a hybrid found, by question; hybrids that differ in their weights alone share it."""
+        key = replace(choice, weight=PLAIN)
+        if key not in self._parts:
+            parts = [self.hits["bm25"], self.hits[choice.encoder]]
+            parts += [self.sentences[choice.encoder]] if choice.sentences else []
+            spreads = (None, *[self.spread(choice.encoder)] * (len(parts) - 1))
+            self._parts[key] = [Comparable.of(lists, choice.norm, spreads) for lists in zip(*parts)]
+        return self._parts[key]
 
     def spread(self, encoder: str) -> float:
         """The unit of an encoder's scores, with which it is compared and served; that of the pool unless given."""

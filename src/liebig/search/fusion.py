@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from liebig.search.retriever_folder import Norm
 
@@ -27,7 +29,7 @@ def reciprocal_rank(
     for weight, hits in zip(weights or [1.0] * len(lists), lists):
         for rank, (id, _) in enumerate(hits, 1):
             total[id] = total.get(id, 0.0) + weight / (damping + rank)
-    return _ordered(total.items())
+    return sorted(total.items(), key=itemgetter(1), reverse=True)
 
 
 def weighted(
@@ -43,29 +45,55 @@ def weighted(
     list, in units of `spreads`, which are the same for all queries (`spread_at`); a list without one, as that of BM25,
     is divided by its range. A passage that a system did not find gets that system's lowest score.
     """
-    ids = list(dict.fromkeys([id for hits in lists for id, _ in hits]))
-    totals = [0.0] * len(ids)
-    for weight, hits, spread in zip(weights, lists, spreads or [None] * len(lists)):
-        if not hits:
-            continue
-        scores, lowest = _normalised([score for _, score in hits], norm, spread)
-        own = dict(zip([id for id, _ in hits], scores)).get
-        totals = [total + weight * own(id, lowest) for id, total in zip(ids, totals)]
-    return _ordered(zip(ids, totals))
+    return Comparable.of(lists, norm, spreads).weighted(weights)
+
+
+class Comparable(NamedTuple):
+    """What several systems found for a question, with scores that were made comparable (`weighted` says how)."""
+
+    ids: list[str]
+    parts: list[
+        NDArray[np.float64] | None
+    ]  # scores by system, one per id; none of a system that found nothing
+
+    @classmethod
+    def of(
+        cls, lists: Sequence[Hits], norm: Norm = "minmax", spreads: Sequence[float | None] | None = None
+    ) -> Comparable:
+        ids = list(dict.fromkeys([id for hits in lists for id, _ in hits]))
+        places = dict(zip(ids, range(len(ids))))
+        parts: list[NDArray[np.float64] | None] = []
+        for hits, spread in zip(lists, spreads or [None] * len(lists)):
+            if not hits:
+                parts.append(None)
+                continue
+            scores, lowest = _normalised(np.array([score for _, score in hits], np.float64), norm, spread)
+            part = np.full(len(ids), lowest)
+            part[[places[id] for id, _ in hits]] = scores
+            parts.append(part)
+        return cls(ids, parts)
+
+    def weighted(self, weights: Sequence[float], k: int | None = None) -> Hits:
+        """The best k by the weighted sum."""
+        totals = np.zeros(len(self.ids))
+        for weight, part in zip(weights, self.parts):
+            if part is not None:
+                totals += weight * part
+        best = np.argsort(-totals, kind="stable")[:k]
+        return [(self.ids[place], total) for place, total in zip(best.tolist(), totals[best].tolist())]
 
 
 def _normalised(
-    scores: Sequence[float], norm: Norm, spread: float | None = None
-) -> tuple[list[float], float]:
+    values: NDArray[np.float64], norm: Norm, spread: float | None = None
+) -> tuple[NDArray[np.float64], float]:
     """Scores made comparable, and the score of what was not found: never above what was."""
-    values = np.array(scores, np.float64)
     if norm == "spread":
         # BM25 finds what has a word of the query: where that is less than was asked for, the others have 0.
         lowest = 0.0 if spread is None and len(values) < FUSION_DEPTH else values.min()
         unit = values.max() - lowest if spread is None else spread
-        return ((values - lowest) / unit if unit > 0 else np.zeros(len(values))).tolist(), 0.0
+        return (values - lowest) / unit if unit > 0 else np.zeros(len(values)), 0.0
     span = values.max() - values.min()
-    return ((values - values.min()) / span if span > 0 else np.ones(len(values))).tolist(), 0.0
+    return (values - values.min()) / span if span > 0 else np.ones(len(values)), 0.0
 
 
 def spread_at(hits: Hits) -> float:
@@ -74,19 +102,20 @@ def spread_at(hits: Hits) -> float:
     return SPREAD_TIMES * (scores[0] - scores[-1]) if scores else 0.0
 
 
-def _ordered(totals: Iterable[tuple[str, float]]) -> Hits:
-    return sorted(totals, key=itemgetter(1), reverse=True)
-
-
 def weighted_by(weight: float, norm: Norm, sentences: float = 0.0, spread: float = 1.0) -> Fuse:
     """Weighted fusion of BM25 and vectors, which have the rest of the weight.
 
     With `sentences`, a share of that rest, there is a third one: the vectors of sentences. `spread` is the unit of the
     vectors' scores.
     """
+    weights = shares_of(weight, sentences)
+    return partial(weighted, weights=weights, norm=norm, spreads=(None, *(spread for _ in weights[1:])))
+
+
+def shares_of(weight: float, sentences: float = 0.0) -> tuple[float, ...]:
+    """The weights of BM25, of vectors and, where they have a share, of their sentences."""
     rest = 1 - weight
-    shares = (rest * (1 - sentences), rest * sentences) if sentences else (rest,)
-    return partial(weighted, weights=(weight, *shares), norm=norm, spreads=(None, *(spread for _ in shares)))
+    return (weight, rest * (1 - sentences), rest * sentences) if sentences else (weight, rest)
 
 
 def ranks_by(weight: float, damping: float = DAMPING) -> Fuse:
