@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+from collections.abc import Callable
 from itertools import pairwise
 from math import log
 
@@ -11,12 +12,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from liebig import encoders
 from liebig.base.errors import RecipeError
 from liebig.base.machine import PRECISION
 from liebig.model.backbone import Backbone
 from liebig.model.kernels import int8
 from liebig.model.kernels.int8 import Copies, Int8Forward, Weight, calibrate, choose, is_rounded
-from liebig.model.kernels.lean_forward import LeanForward, read_layers
+from liebig.model.kernels.lean_forward import LeanForward, body_of, read_layers
 from liebig.model.kernels.registers import (
     POWER,
     WAY,
@@ -28,6 +30,7 @@ from liebig.model.kernels.registers import (
     store,
     tile,
 )
+from liebig.model.numpy_model import Body, NumpyEncoder
 from liebig.model.packed import Packed
 
 
@@ -42,6 +45,19 @@ def small(layers: int = 4, **more: object) -> Backbone:
     ).eval()
 
 
+def arrays(backbone: Backbone) -> Body:
+    """The backbone, as the forward in int8 takes it."""
+    body = body_of(backbone)
+    assert body is not None
+    return body
+
+
+def in_int8(backbone: Backbone) -> Callable[[Packed], torch.Tensor]:
+    """The states after its last layer."""
+    forward = Int8Forward(arrays(backbone))
+    return lambda packed: torch.from_numpy(forward(packed.tokens.numpy(), packed.bounds))
+
+
 def with_biases(backbone: Backbone) -> Backbone:
     torch.manual_seed(0)
     for name, parameter in backbone.named_parameters():
@@ -54,9 +70,9 @@ def round_nearest(backbone: Backbone) -> Backbone:
     """With the weights of all linear layers as int8 rows, in half precision, as the bundled encoder has them."""
     for module in backbone.modules():
         if isinstance(module, torch.nn.Linear):
-            weight = module.weight.detach().T
-            scales = torch.from_numpy(Weight.of(weight).scales)
-            module.weight.data = (int8.round_weight(weight) * scales).T.half().float().contiguous()
+            weight = module.weight.detach().T.numpy()
+            rounded = int8.round_weight(weight) * Weight.of(weight).scales
+            module.weight.data = torch.from_numpy(rounded.T.copy()).half().float()
     return backbone
 
 
@@ -87,7 +103,7 @@ def test_copies_of_a_large_column_share_its_code_and_leave_the_others_more() -> 
     x = numbers(9, 48)
     x[:, 5] *= 12
     x[:, 11] = -30
-    copies = Copies.of(torch.from_numpy(x), 32)
+    copies = Copies.of(x, 32)
     made, scales = np.empty((9, copies.width), np.uint8), np.empty(9, np.float32)
     int8.quantise(x, made, scales, copies)
     codes = signed(made)
@@ -102,15 +118,15 @@ def test_copies_of_a_large_column_share_its_code_and_leave_the_others_more() -> 
 
 
 def test_a_product_with_copies_is_the_product_of_the_sums() -> None:
-    x, weight = numbers(12, 32), torch.from_numpy(numbers(32, 8, seed=1))
+    x, weight = numbers(12, 32), numbers(32, 8, seed=1)
     x[:, 3] *= 20
-    copies = Copies.of(torch.from_numpy(x), 16)
+    copies = Copies.of(x, 16)
     codes, scales = np.empty((12, copies.width), np.uint8), np.empty(12, np.float32)
     int8.quantise(x, codes, scales, copies)
     made, sums = Weight.of(weight, copies), np.empty((12, int8.PANEL), np.int32)
     int8.multiply(codes.view(np.int32), made, 0, sums)
     back = sums[:, :8] * scales[:, None] * made.scales
-    nearest = np.rint(x / scales[:, None]) @ int8.round_weight(weight).numpy().astype(np.float64)
+    nearest = np.rint(x / scales[:, None]) @ int8.round_weight(weight).astype(np.float64)
     np.testing.assert_allclose(back, nearest * scales[:, None] * made.scales, rtol=1e-5, atol=1e-4)
 
 
@@ -121,7 +137,7 @@ def test_products_of_the_largest_codes_are_those_of_integers() -> None:
     )
     weight = signs.choice(np.array([-127.0, 127.0], np.float32), (416, 100))
     sums = np.empty((12, -(-100 // int8.PANEL) * int8.PANEL), np.int32)
-    int8.multiply(codes.view(np.int32), Weight.of(torch.from_numpy(weight)), 0, sums)
+    int8.multiply(codes.view(np.int32), Weight.of(weight), 0, sums)
     np.testing.assert_array_equal(sums[:, :100], signed(codes) @ weight.astype(np.int32))
 
 
@@ -221,7 +237,7 @@ def test_a_product_is_added_and_normalised_as_torch_does() -> None:
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
 def test_embeddings_are_those_of_the_backbone(family: str) -> None:
     backbone, packed = with_biases(small(family=family)), row(9, 1, 30)
-    table, x = int8.EmbeddingTables.of(backbone), np.empty((packed.total, 32), np.float32)
+    table, x = int8.EmbeddingTables.of(arrays(backbone)), np.empty((packed.total, 32), np.float32)
     assert table is not None
     int8.embed(packed.tokens.numpy(), packed.bounds, table, x)
     with torch.inference_mode():  # float32 sums in another order
@@ -231,20 +247,21 @@ def test_embeddings_are_those_of_the_backbone(family: str) -> None:
 @pytest.mark.parametrize("length", [1, 2, 5, 13, 64, 70])
 def test_attention_is_that_of_rounded_queries_and_keys(length: int) -> None:
     backbone = with_biases(small())
-    source, nothing = read_layers(backbone)[0], Copies.none(32)
-    layer = int8.Int8Layer.of(source, nothing, nothing)
+    source, nothing = arrays(backbone).layers[0], Copies.none(32)
+    layer = int8.Int8Layer.of(source, 2, nothing, nothing)
     rows = -(-length // int8.ROWS) * int8.ROWS
     codes = np.random.default_rng(0).integers(0, 256, (rows, 32), dtype=np.uint8)
     kept = int8.Scratch.of(rows, layer)
     kept.scales[:] = 0.01
     int8.attend(layer, codes.view(np.int32), np.array([0, length]), kept)
 
-    weight = int8.round_weight(source.qkv[:-1]).numpy() * Weight.of(source.qkv[:-1]).scales
-    qkv = 0.01 * signed(codes[:length]) @ weight.astype(np.float64) + source.qkv[-1].numpy()
+    weight = int8.round_weight(source.qkv.weight) * Weight.of(source.qkv.weight).scales
+    bias = source.qkv.bias * (np.arange(96) < 32)  # of queries; that of values is in the next product's
+    qkv = 0.01 * signed(codes[:length]) @ weight.astype(np.float64) + bias
     for head in range(2):
         q, k, v = (qkv[:, part * 32 + head * 16 :][:, :16] for part in range(3))
         q, k = (np.rint(x / np.abs(x).max() * 127) / 127 * np.abs(x).max() for x in (q, k))
-        powers = np.exp(q @ k.T * source.scale)
+        powers = np.exp(q @ k.T * 16**-0.5)
         expected = powers / powers.sum(1, keepdims=True) @ v
         seen = kept.seen[:length, head * 16 :][:, :16]
         # powers of 2 are off by 8e-5, and float32 may move a query or key to the next code
@@ -274,7 +291,7 @@ def mixing(keep, mix):
 def test_values_are_mixed_by_shares_in_either_way(keep, mix, bound, length: int) -> None:
     run = mixing(keep, mix)
     nothing = Copies.none(32)
-    layer = int8.Int8Layer.of(read_layers(with_biases(small()))[0], nothing, nothing)
+    layer = int8.Int8Layer.of(arrays(with_biases(small())).layers[0], 2, nothing, nothing)
     kept, random, rows = int8.Scratch.of(40, layer), np.random.default_rng(0), 7
     sums = random.integers(-9000, 9000, (2 + length, 48), dtype=np.int32)
     group = int8.HeadGroup(sums, np.abs(numbers(2 + length)) / 1000, np.abs(numbers(48)), numbers(48, seed=1))
@@ -334,7 +351,7 @@ def emulated(backbone: Backbone, packed: Packed) -> torch.Tensor:
 
     pairs = int8.mix is int8._mix_pairs
     x = backbone.embed(packed).double()
-    bounds, copies = packed.bounds.tolist(), iter(calibrate(backbone, list))
+    bounds, copies = packed.bounds.tolist(), iter(calibrate(arrays(backbone), list))
     for layer in read_layers(backbone):
         qkv = product(x, layer.qkv[:-1], copies=next(copies)) + layer.qkv[-1].double()
         seen = []
@@ -358,7 +375,7 @@ def test_the_forward_is_plain_rounding(family: str) -> None:
     backbone, packed = with_biases(small(family=family)), row(9, 1, 17, 9, 30)
     with torch.inference_mode():
         expected, exact = emulated(backbone, packed), LeanForward(backbone)(packed).clone()
-        states = Int8Forward(backbone)(packed)
+        states = in_int8(backbone)(packed)
     off, lost = (states - expected).abs(), (expected - exact).abs().mean()
     assert off.median() < 0.1 * lost
     assert off.mean() < 0.3 * lost
@@ -366,7 +383,7 @@ def test_the_forward_is_plain_rounding(family: str) -> None:
 
 
 def test_a_sequence_does_not_depend_on_the_others_of_its_row() -> None:
-    forward = Int8Forward(with_biases(small()))
+    forward = in_int8(with_biases(small()))
     with torch.inference_mode():
         together, alone = forward(row(9, 12, 30)).clone(), forward(row(9))
     # equal to the bit here; elsewhere a last digit of attention may move a number to the next code
@@ -378,7 +395,7 @@ def test_kernels_are_compiled_once_for_any_number_of_layers() -> None:
     for layers in (1, 2):
         backbone = with_biases(small(layers))
         with torch.inference_mode():
-            states, exact = Int8Forward(backbone)(packed), LeanForward(backbone)(packed)
+            states, exact = in_int8(backbone)(packed), LeanForward(backbone)(packed)
         assert (states - exact).abs().mean() < 0.05  # states have a deviation of about 1
     assert len(int8.run_layers.signatures) == 1
 
@@ -394,36 +411,38 @@ def moved(backbone: Backbone, codes: float) -> Backbone:
 
 
 def test_only_weights_that_are_int8_already_count_as_rounded() -> None:
-    assert not is_rounded(small())
-    assert is_rounded(round_nearest(small()))
-    assert not is_rounded(moved(round_nearest(small()), 0.2))
+    assert not is_rounded(arrays(small()))
+    assert is_rounded(arrays(round_nearest(small())))
+    assert not is_rounded(arrays(moved(round_nearest(small()), 0.2)))
 
 
 def test_weights_that_are_int8_already_are_not_left_to_chance() -> None:
-    weight = torch.randn(64, 48, generator=torch.Generator().manual_seed(0))
+    weight = numbers(64, 48)
     codes = int8.round_weight(weight)
-    assert (codes - weight / (weight.abs().amax(0) / 127)).abs().max() < 0.51  # half a code: the nearest
-    stored = (codes * (weight.abs().amax(0) / 127)).half().float()
-    assert torch.equal(int8.round_weight(stored), codes)
+    scales = np.abs(weight).max(0) / 127
+    assert np.abs(codes - weight / scales).max() < 0.51  # half a code: the nearest
+    stored = (codes * scales).astype(np.float16).astype(np.float32)
+    np.testing.assert_array_equal(int8.round_weight(stored), codes)
 
 
 def test_small_moves_of_weights_are_kept_in_the_mean() -> None:
-    random = torch.Generator().manual_seed(0)
-    before = torch.randint(-127, 128, (4000, 16), generator=random).float()
+    before = np.random.default_rng(1).integers(-127, 128, (4000, 16)).astype(np.float32)
     before[0] = 127
-    codes = int8.round_weight(before + 0.04) - before
+    codes = int8.round_weight(before + np.float32(0.04)) - before
     codes[0] = 0
-    assert set(codes.unique().tolist()) == {0, 1}
-    assert torch.equal(int8.round_weight(before + 0.04) - before, int8.round_weight(before + 0.04) - before)
+    assert set(np.unique(codes).tolist()) == {0, 1}
+    again = int8.round_weight(before + np.float32(0.04)) - before
+    again[0] = 0
+    np.testing.assert_array_equal(again, codes)
     # 16 means of 4,000 draws of a chance of .04, whose deviation is .003
-    torch.testing.assert_close(codes.float().mean(0), torch.full((16,), 0.04), atol=0.015, rtol=0)
+    np.testing.assert_allclose(codes.mean(0), np.full(16, 0.04), atol=0.015, rtol=0)
 
 
 def test_auto_is_int8_where_nothing_is_lost_and_the_processor_is_made_for_it(monkeypatch) -> None:
-    plain, bundled = small(), round_nearest(small())
+    plain, bundled = arrays(small()), arrays(round_nearest(small()))
     monkeypatch.setattr(int8, "byte_products", lambda: "avx512_vnni")
     assert choose("auto", bundled) == "int8"
-    assert choose("auto", moved(round_nearest(small()), 0.2)) == "fp32"
+    assert choose("auto", arrays(moved(round_nearest(small()), 0.2))) == "fp32"
     assert choose("auto", plain) == "fp32"
     assert choose("int8", plain) == "int8"
     monkeypatch.setenv(PRECISION, "fp32")
@@ -437,13 +456,13 @@ def test_auto_is_int8_where_nothing_is_lost_and_the_processor_is_made_for_it(mon
 def test_int8_is_refused_where_it_would_be_wrong(monkeypatch) -> None:
     monkeypatch.setattr(int8, "byte_products", lambda: "")
     with pytest.raises(RecipeError, match="needs a processor"):
-        choose("int8", small())
+        choose("int8", arrays(small()))
     monkeypatch.setattr(int8, "byte_products", lambda: "avx512_vnni")
     with pytest.raises(RecipeError, match="like BERT"):
-        choose("int8", small(family="modernbert"))
+        choose("int8", body_of(small(family="modernbert")))
     monkeypatch.setenv(PRECISION, "int4")
     with pytest.raises(RecipeError, match="int4"):
-        choose("auto", small())
+        choose("auto", arrays(small()))
 
 
 def test_a_kernel_that_was_compiled_before_is_known_without_compiling_it(tmp_path):
@@ -472,3 +491,11 @@ def test_int8_pays_sooner_where_its_kernels_are_compiled(monkeypatch):
         monkeypatch.setattr(int8, "is_compiled", lambda kernel, compiled=compiled: compiled)
         limits.append(int8.pays_from())
     assert limits[0] > limits[1] > 0
+
+
+def test_states_are_the_same_whether_torch_or_numpy_has_read_the_weights() -> None:
+    theirs, ours = arrays(Backbone.load(encoders.folder())), NumpyEncoder(encoders.folder()).body
+    packed = row(9, 12, 30)
+    tokens, bounds = packed.tokens.numpy(), packed.bounds
+    expected = Int8Forward(theirs)(tokens, bounds)
+    np.testing.assert_array_equal(Int8Forward(ours)(tokens, bounds), expected)

@@ -244,15 +244,20 @@ def others_load() -> float:
 
 @contextmanager
 def computing_threads(told: int | None = None) -> Iterator[int]:
-    """Let torch compute with `threads(told)` threads, and with as many as before afterwards."""
-    import torch
-
-    before, count = torch.get_num_threads(), threads(told)
-    torch.set_num_threads(count)
+    """Let this thread, and torch if it is there, compute with `threads(told)` threads, and as before afterwards."""
+    torch, before = sys.modules.get("torch"), set_threads()
+    count, alone = threads(told), getattr(_alone, "threads", None)
+    if torch is None:
+        _alone.threads = count
+    else:
+        torch.set_num_threads(count)
     try:
         yield count
     finally:
-        torch.set_num_threads(before)
+        if torch is None:
+            _alone.threads = alone
+        else:
+            torch.set_num_threads(before)
 
 
 def prefer_numpy() -> None:
@@ -282,6 +287,14 @@ def checked(name: str | None) -> str | None:
     if kind != "cuda" or (colon and not number.isdecimal()) or int(number or 0) >= count:
         raise RecipeError(f"device = {name}: this machine has no such device", fix="use cpu, or leave it out")
     return name
+
+
+def may_have_gpu() -> bool:
+    """Whether torch is worth asking for a GPU, which takes seconds: not on Linux without any driver's device."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return False
+    drivers = map(Path, ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd"))  # CUDA, the same in WSL, ROCm
+    return WINDOWS or MACOS or any(driver.exists() for driver in drivers)
 
 
 def chosen(name: str | None) -> str:

@@ -327,10 +327,12 @@ class TorchModel:
         if self._half:
             return lambda row: backbone(row).last
         from liebig.model.kernels import int8  # compiled code, which training and GPUs do without
-        from liebig.model.kernels.lean_forward import LeanForward, supports
+        from liebig.model.kernels.lean_forward import LeanForward, body_of, supports
 
-        if precision != "fp32" and int8.choose(precision, backbone) == "int8":
-            return int8.Int8Forward(backbone, self.encoder.tokenizer.wrap)
+        if precision != "fp32" and int8.choose(precision, body := body_of(backbone)) == "int8":
+            assert body is not None, "`choose` refuses what has none"
+            forward = int8.Int8Forward(body, self.encoder.tokenizer.wrap)
+            return lambda row: torch.from_numpy(forward(row.tokens.numpy(), row.bounds))
         return LeanForward(backbone) if lean and supports(backbone) else lambda row: backbone(row).last
 
     def start(

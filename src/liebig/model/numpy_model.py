@@ -1,8 +1,9 @@
 """BERT-like encoders in numpy: what an installation without torch encodes with, from any model folder.
 
 `NumpyEncoder` reads the safetensors of a folder, `NumpyModel` is the forward that the engine runs. It computes what
-`Backbone` does, in float32: products of all tokens of a packed row together, attention sequence by sequence, so nothing
-is padded. It is made for questions, which are few and short. Folders with an ONNX graph are run by `onnx_graph.py`.
+`Backbone` does: in float32, products of all tokens of a packed row together, attention sequence by sequence, so nothing
+is padded; that is made for questions, which are few and short. In int8 (`kernels/int8.py`) it encodes a corpus, too: a
+build with the bundled encoder never imports torch. Folders with an ONNX graph are run by `onnx_graph.py`.
 Other families (ModernBERT, MPNet) and pickled weights need torch or a graph.
 
 T packed tokens, B sequences, D width, H heads, L tokens of a sequence, E width of a head, P pieces.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,15 +27,17 @@ from liebig.model.layer_names import LAYER_NAMES, ROBERTA, LayerNames
 from liebig.model.settings import (
     Floats,
     FolderReader,
+    Longs,
     ModelSettings,
     PackedRow,
+    TokenSpans,
     TransformerFile,
     first_line,
     nothing,
     read_model_file,
     read_tail_file,
 )
-from liebig.ragged import Ragged
+from liebig.ragged import Ragged, offsets_of
 from liebig.vectors.quantise import unit_length
 
 WEIGHTS = "model.safetensors"
@@ -65,6 +69,15 @@ class LayerNorm(NamedTuple):
         return (centred / np.sqrt(variance + self.eps)) * self.scale + self.shift
 
 
+class Norm(NamedTuple):
+    """The bias of a product, and the layer norm after it, as kernels take them."""
+
+    bias: Floats
+    scale: Floats
+    shift: Floats
+    eps: np.float32
+
+
 class EncoderLayer(NamedTuple):
     """The weights of a layer; queries, keys and values are one product."""
 
@@ -74,6 +87,42 @@ class EncoderLayer(NamedTuple):
     up: Linear
     down: Linear
     second_norm: LayerNorm
+
+
+class Body(NamedTuple):
+    """What lies between tokens and states, as arrays, whoever has loaded it."""
+
+    layers: Sequence[EncoderLayer]
+    heads: int
+    vocab: int
+    words: NDArray[Any] | None  # V x D; none where embeddings are more than the norm of a sum
+    places: Floats  # what is added to a word at each position
+    norm: LayerNorm
+    embed: Callable[[Ragged], Floats]  # the states before the first layer
+
+    def states(self, tokens: Ragged, watch: Callable[[Floats], object] = nothing) -> Floats:
+        """The states after the last layer, T x D; `watch` is shown what goes into `qkv` and `up` of each layer."""
+        x_TD, bounds = self.embed(tokens), tokens.offsets.tolist()
+        for layer in self.layers:
+            watch(x_TD)
+            x_TD = layer.first_norm(x_TD + layer.out(self._attend(layer.qkv(x_TD), bounds)))
+            watch(x_TD)
+            x_TD = layer.second_norm(x_TD + layer.down(gelu(layer.up(x_TD))))
+        return x_TD
+
+    def _attend(self, qkv: Floats, bounds: Sequence[int]) -> Floats:
+        """The values of each sequence, mixed by the softmax of its scores."""
+        tokens, width = len(qkv), qkv.shape[1] // 3
+        q_HTE, k_HTE, v_HTE = qkv.reshape(tokens, 3, self.heads, -1).transpose(1, 2, 0, 3)
+        seen_TD = np.empty((tokens, width), np.float32)
+        for start, end in pairwise(bounds):
+            scores_HLL = q_HTE[:, start:end] @ k_HTE[:, start:end].transpose(0, 2, 1)
+            scores_HLL *= np.float32((width // self.heads) ** -0.5)
+            shares_HLL = np.exp(scores_HLL - scores_HLL.max(-1, keepdims=True))
+            shares_HLL /= shares_HLL.sum(-1, keepdims=True)
+            mixed_HLE = shares_HLL @ v_HTE[:, start:end]
+            seen_TD[start:end] = mixed_HLE.transpose(1, 0, 2).reshape(end - start, width)
+        return seen_TD
 
 
 # erf in seven digits, less than float32 has: Abramowitz and Stegun, 7.1.26.
@@ -188,48 +237,37 @@ class NumpyEncoder(FolderReader):
         self.project = weights.linear(PROJECT) if f"{PROJECT}.weight" in weights else None
         count = int(config.get("num_hidden_layers", config.get("n_layers", 12)))
         self.layers = [weights.layer(LAYER_NAMES[family], number, eps) for number in range(count)]
-        self.pool = POOLINGS[settings.pooling]
+        self.pooling = settings.pooling
         self.tail = [read_tail(name, path) for name, path in settings.tail]
         super().__init__(settings, len(self.places))
-        self.width = self._pooled([self.layers[-1].second_norm.shift[None]], 0).shape[1]
+        self.width = self.pooled(self.layers[-1].second_norm.shift[None], np.array([0, 1]), 0).shape[1]
+
+    @property
+    def body(self) -> Body:
+        """Its layers and tables."""
+        words = self.words if self.project is None else None
+        return Body(self.layers, self.heads, len(self.words), words, self.places, self.norm, self._embed)
+
+    def _embed(self, tokens: Ragged) -> Floats:
+        """Layer norm of what stands in the tables for each token and its position."""
+        places_T = np.arange(tokens.offsets[-1]) - np.repeat(tokens.offsets[:-1], tokens.lengths)
+        x_TD = self.norm(self.words[tokens.values].astype(np.float32) + self.places[places_T])
+        return x_TD if self.project is None else self.project(x_TD)
 
     def vectors(self, tokens: Ragged, skip: int = 0) -> Floats:
         """The vectors of a packed row, B x D; pooling leaves out the first `skip` tokens of every sequence."""
-        x_TD, bounds = self._states(tokens), tokens.offsets.tolist()
-        return self._pooled([x_TD[start:end] for start, end in pairwise(bounds)], skip)
+        return self.pooled(self.body.states(tokens), tokens.offsets, skip)
 
-    def _pooled(self, states: Sequence[Floats], skip: int) -> Floats:
+    def pooled(self, x_TD: Floats, bounds: Longs, skip: int) -> Floats:
         """The vector of each sequence, from its states."""
-        x_BD = np.stack([self.pool(x_LD, skip) for x_LD in states])
+        if self.pooling == "mean" and skip == 0:  # all sequences together
+            x_BD = np.add.reduceat(x_TD, bounds[:-1]) / np.diff(bounds)[:, None].astype(np.float32)
+        else:
+            pool = POOLINGS[self.pooling]
+            x_BD = np.stack([pool(x_TD[start:end], skip) for start, end in pairwise(bounds.tolist())])
         for part in self.tail:
             x_BD = part(x_BD)
         return x_BD.astype(np.float32, copy=False)
-
-    def _states(self, tokens: Ragged) -> Floats:
-        """The states after the last layer, T x D."""
-        bounds = tokens.offsets
-        places_T = np.arange(bounds[-1]) - np.repeat(bounds[:-1], tokens.lengths)
-        x_TD = self.norm(self.words[tokens.values].astype(np.float32) + self.places[places_T])
-        x_TD = x_TD if self.project is None else self.project(x_TD)
-        for layer in self.layers:
-            seen_TD = self._attend(layer.qkv(x_TD), bounds.tolist())
-            x_TD = layer.first_norm(x_TD + layer.out(seen_TD))
-            x_TD = layer.second_norm(x_TD + layer.down(gelu(layer.up(x_TD))))
-        return x_TD
-
-    def _attend(self, qkv: Floats, bounds: Sequence[int]) -> Floats:
-        """The values of each sequence, mixed by the softmax of its scores."""
-        tokens, width = len(qkv), qkv.shape[1] // 3
-        q_HTE, k_HTE, v_HTE = qkv.reshape(tokens, 3, self.heads, -1).transpose(1, 2, 0, 3)
-        seen_TD = np.empty((tokens, width), np.float32)
-        for start, end in pairwise(bounds):
-            scores_HLL = q_HTE[:, start:end] @ k_HTE[:, start:end].transpose(0, 2, 1)
-            scores_HLL *= np.float32((width // self.heads) ** -0.5)
-            shares_HLL = np.exp(scores_HLL - scores_HLL.max(-1, keepdims=True))
-            shares_HLL /= shares_HLL.sum(-1, keepdims=True)
-            mixed_HLE = shares_HLL @ v_HTE[:, start:end]
-            seen_TD[start:end] = mixed_HLE.transpose(1, 0, 2).reshape(end - start, width)
-        return seen_TD
 
 
 def refuse(folder: Path, config: Mapping[str, Any], settings: ModelSettings) -> None:
@@ -264,18 +302,60 @@ def read_tail(name: str, folder: Path) -> Activation:
 
 
 class NumpyModel:
-    """An encoder in numpy with the interface that the engine needs; products use the threads of numpy's BLAS."""
+    """An encoder in numpy with the interface that the engine needs.
 
-    def __init__(self, encoder: NumpyEncoder, *, unit: bool = False, skip: int = 0) -> None:
+    In float32 products use the threads of numpy's BLAS; in int8 every thread computes rows of its own.
+    """
+
+    pools_spans = True
+
+    def __init__(
+        self,
+        encoder: NumpyEncoder,
+        *,
+        unit: bool = False,
+        skip: int = 0,
+        precision: str = "fp32",
+        threads: int = 1,
+    ) -> None:
         self._encoder, self._unit, self._skip, self.width = encoder, unit, skip, encoder.width
+        self._states, self._threads = encoder.body.states, 1
+        if precision == "int8":
+            from liebig.model.kernels.int8 import Int8Forward  # compiled code
+
+            forward = Int8Forward(encoder.body, encoder.tokenizer.wrap)
+            self._states = lambda tokens: forward(tokens.values.astype(np.int64), tokens.offsets)
+            self._threads = threads
 
     def start(
-        self, packed: Iterable[PackedRow], count: int, done: Callable[[int], None] = nothing
+        self,
+        packed: Iterable[PackedRow],
+        count: int,
+        done: Callable[[int], None] = nothing,
+        spans: TokenSpans | None = None,
     ) -> Callable[[], Floats]:
-        """Vectors of `count` pieces; they are there when this returns."""
-        out_PD = np.empty((count, self.width), np.float32)
-        for tokens, numbers in packed:
-            vectors_BD = self._encoder.vectors(tokens, self._skip)
-            out_PD[numbers] = unit_length(vectors_BD) if self._unit else vectors_BD
-            done(len(tokens.values))
+        """Vectors of `count` pieces and of the spans behind them; they are there when this returns."""
+        out_PD = np.empty((count + (0 if spans is None else len(spans)), self.width), np.float32)
+
+        def run(row: PackedRow) -> int:
+            tokens, numbers = row
+            x_TD = self._states(tokens)
+            out_PD[numbers] = self._vectors(x_TD, tokens.offsets, self._skip)
+            if spans is not None:
+                inner, sizes, places = spans.within(tokens, numbers)
+                if len(inner):
+                    out_PD[count + inner] = self._vectors(x_TD[places], offsets_of(sizes), 0)
+            return len(tokens.values)
+
+        if self._threads == 1:
+            for row in packed:
+                done(run(row))
+        else:
+            with ThreadPoolExecutor(self._threads) as pool:
+                for size in pool.map(run, packed):
+                    done(size)
         return lambda: out_PD
+
+    def _vectors(self, x_TD: Floats, bounds: Longs, skip: int) -> Floats:
+        vectors_BD = self._encoder.pooled(x_TD, bounds, skip)
+        return unit_length(vectors_BD) if self._unit else vectors_BD

@@ -40,6 +40,7 @@ from typing import (
 import numpy as np
 from numpy.typing import NDArray
 
+from liebig.base.compiled import HAS_NUMBA
 from liebig.base.errors import MissingDependency, ModelError
 from liebig.base.hub import model_folder
 from liebig.base.machine import (
@@ -47,6 +48,7 @@ from liebig.base.machine import (
     default_precision,
     free_cores,
     helpers,
+    may_have_gpu,
     set_threads,
     tokenizer_threads,
 )
@@ -500,7 +502,7 @@ def question_precision() -> Precision:
 
     A question alone takes a sixth of the time in int8 (aarch64); compiling takes as long as a thousand in fp32.
     """
-    if find_spec("torch") is None or find_spec("numba") is None:
+    if not HAS_NUMBA:
         return "fp32"
     from liebig.model.kernels import int8
 
@@ -617,6 +619,7 @@ class Embedder:
         """A model's folder on a device; an ONNX export runs on the CPU, and so does every model if torch is missing.
 
         `light` does without torch too where numpy can compute the model: importing torch takes longer than a question.
+        So does int8 on a machine without a GPU: its kernels need nothing of torch.
         """
         path = model_folder(path)
         if (path / LTR_HEAD).exists():
@@ -626,11 +629,14 @@ class Embedder:
                 fix="fine-tune with objective.kind=contrastive",
             )
         missing = find_spec("torch") is None
-        if missing or (light and device in (None, "cpu")):
+        alone = str(device) == "cpu" or (device is None and (light or not may_have_gpu()))
+        if missing or (alone and (light or precision != "fp32")):
             try:
                 reader = NumpyEncoder(path) if graph_folder(path) is None else OnnxEncoder(path)
                 reader = reader.use(title=title, max_length=max_length, query_length=query_length)
-                return cls(reader, unit=unit, half=half, folder=path)
+                made = cls(reader, unit=unit, half=half, precision=precision, folder=path)
+                if missing or light or made.precision == "int8":
+                    return made
             except MissingDependency:  # a model that only torch computes
                 if missing:
                     raise
@@ -663,7 +669,11 @@ class Embedder:
     @property
     def encoder(self) -> Encoder:
         if isinstance(self._encoder, OnnxEncoder | NumpyEncoder):
-            raise MissingDependency("torch", "train", "the model itself")
+            if find_spec("torch") is None or self.folder is None:
+                raise MissingDependency("torch", "train", "the model itself")
+            from liebig.model.encoder import Encoder
+
+            return Encoder.load(self.folder)
         return self._encoder
 
     @property
@@ -684,12 +694,17 @@ class Embedder:
         if self.onnx:
             return "onnx"
         if isinstance(self._encoder, NumpyEncoder):
-            return "fp32"
+            if self._precision == "fp32" or not HAS_NUMBA:
+                return "fp32"
+            from liebig.model.kernels.int8 import choose
+
+            return choose(self._precision, self._encoder.body)
         if self.encoder.in_half(self.half):
             return "bf16"
         from liebig.model.kernels.int8 import choose
+        from liebig.model.kernels.lean_forward import body_of
 
-        return choose(self._precision, self.encoder.backbone)
+        return choose(self._precision, body_of(self.encoder.backbone))
 
     @property
     def budget(self) -> int:
@@ -715,7 +730,9 @@ class Embedder:
         key = self.reader.skip(layout), unit, set_threads()
         if key not in self._models:
             if isinstance(self._encoder, NumpyEncoder):
-                self._models[key] = NumpyModel(self._encoder, unit=unit, skip=key[0])
+                self._models[key] = NumpyModel(
+                    self._encoder, unit=unit, skip=key[0], precision=self.precision, threads=key[2]
+                )
             elif self.onnx:
                 assert self.folder is not None, "an export has a folder"
                 graph = graph_folder(self.folder)

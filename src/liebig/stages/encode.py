@@ -18,17 +18,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import astuple
 from itertools import accumulate, count, islice, takewhile
 from pathlib import Path
-from typing import IO, Annotated, Literal, cast
+from typing import IO, TYPE_CHECKING, Annotated, Literal, cast
 
 import numpy as np
-import torch
 from pydantic import Field, model_validator
 
 from liebig import encoders
 from liebig.base import workspace
 from liebig.base.config import Config, InputPath, ModelPath, Unrecorded
 from liebig.base.errors import DataError, RecipeError
-from liebig.base.machine import checked, computing_threads
+from liebig.base.machine import checked, computing_threads, may_have_gpu, process_count
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress, say
 from liebig.base.records import Document, Passage, Query, Title
@@ -57,7 +56,11 @@ from liebig.search.embed import (
 )
 from liebig.text.layout import Role, RoleLayout
 from liebig.text.sentences import spans
-from liebig.train.distributed import World, connect
+
+if TYPE_CHECKING:
+    import torch
+
+    from liebig.train.distributed import World
 from liebig.vectors import SHARDS, Shard, ShardFile, Vectors, write_shard, write_summary
 from liebig.vectors.quantise import Floats, Type
 
@@ -261,7 +264,11 @@ PART_SECONDS = 30.0  # work that an interruption may lose, besides a window
 
 def run(config: EncodeConfig, folder: Folder) -> None:
     checked(config.device)
-    world = connect(cpu=config.device == "cpu")
+    world: World | Alone = Alone()
+    if process_count() > 1 or (config.device != "cpu" and may_have_gpu()):
+        from liebig.train.distributed import connect
+
+        world = connect(cpu=config.device == "cpu")
     if config.source is None:
         if world.size > 1:
             raise RecipeError("standard input cannot be read by several processes", fix="name a source")
@@ -294,7 +301,7 @@ def run(config: EncodeConfig, folder: Folder) -> None:
     world.barrier()
 
 
-def load(config: EncodeConfig, device: torch.device | str, precision: Precision) -> Embedder:
+def load(config: EncodeConfig, device: torch.device | str | None, precision: Precision) -> Embedder:
     """The model on its device."""
     query = ROLES[config.what] == "query"
     embedder = Embedder.load(
@@ -343,13 +350,25 @@ def _tokens(config: EncodeConfig, source: Path) -> Iterator[int]:
 
 def layout_of(config: EncodeConfig, embedder: Embedder) -> RoleLayout:
     """How texts become tokens: as the model says for their role, with another prompt where one is named."""
-    return embedder.encoder.layout_for(ROLES[config.what], config.prompt)
+    return embedder.reader.layout_for(ROLES[config.what], config.prompt)
+
+
+class Alone:
+    """A `World` of one process that computes on its CPU, for which torch need not be imported."""
+
+    rank, size, device, first = 0, 1, None, True
+
+    def largest(self, value: int) -> int:
+        return value
+
+    def barrier(self) -> None:
+        pass
 
 
 class VectorShards:
     """Which texts are this process's to encode; `count` is the number of shards of all processes, once all are read."""
 
-    def __init__(self, path: Path, size: int, world: World, part: StagePart = WHOLE) -> None:
+    def __init__(self, path: Path, size: int, world: World | Alone, part: StagePart = WHOLE) -> None:
         self.path, self.size, self._world, self._part = path, size, world, part
         self.count = 0
         self.owners: deque[int] = deque()
@@ -428,7 +447,7 @@ def _cut(shard: Path) -> Cut:
 
 def _encode(embedder: Embedder, config: EncodeConfig, shards: VectorShards) -> None:
     """Encode this process's shards; each is written beside the next one's computation."""
-    tokenizer, layout = embedder.encoder.tokenizer, layout_of(config, embedder)
+    tokenizer, layout = embedder.reader.tokenizer, layout_of(config, embedder)
     if config.source is None:
         items, total = read_lines(sys.stdin, config.what), None
     else:
@@ -448,7 +467,7 @@ def _encode(embedder: Embedder, config: EncodeConfig, shards: VectorShards) -> N
         batches = workers.windows(groups, layout, sentences=config.sentences)
         windows = encode(batches, model, _plan(config, embedder, layout), bar.advance)
         writing: Future[None] | None = None
-        for path, window, whole in _by_shard(windows, shards, embedder.encoder.width):
+        for path, window, whole in _by_shard(windows, shards, embedder.width):
             if writing is not None:
                 writing.result()
             writing = writer.submit(_write, path, window, config.type if whole else "fp32")
@@ -551,7 +570,7 @@ def known_vectors(config: EncodeConfig, embedder: Embedder, layout: RoleLayout) 
             inner = _all_vectors(path / SENTENCES)
         items = read_items(before.source, before.what, before.split)
         plan, start, first = _plan(before, embedder, layout), 0, 0
-        with Workers(embedder.encoder.tokenizer, None) as workers:
+        with Workers(embedder.reader.tokenizer, None) as workers:
             groups = _groups(items, before.window)
             for batch in workers.windows(groups, layout, sentences=before.sentences):
                 pieces = plan.pieces(batch)
@@ -646,8 +665,8 @@ def _finish(path: Path, total: int, config: EncodeConfig, embedder: Embedder) ->
     """The summary of all shards; an id that occurs twice is refused."""
     names = [f"{number:05d}" for number in range(total)]
     counts = [ShardFile.read(path / SHARDS / name).count for name in names]
-    encoder, layout = embedder.encoder, layout_of(config, embedder)
-    width = encoder.width
+    encoder, layout = embedder.reader, layout_of(config, embedder)
+    width = embedder.width
     if config.sentences:
         (path / SENTENCES).mkdir(exist_ok=True)
         of_sentences = [ShardFile.read(path / SENTENCES / SHARDS / name).count for name in names]
@@ -671,7 +690,7 @@ def _finish(path: Path, total: int, config: EncodeConfig, embedder: Embedder) ->
     said = cut_says(
         sum((_cut(path / SHARDS / name) for name in names), Cut()),
         layout.length,
-        encoder.backbone.max_positions,
+        encoder.max_positions,
         config,
     )
     if said:

@@ -30,16 +30,11 @@ from threading import local
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn.functional import pad
 
 from liebig.base.compiled import byte_products
 from liebig.base.errors import RecipeError
 from liebig.base.machine import DOT, PRECISION, VNNI, default_precision
-from liebig.model.backbone import Backbone
-from liebig.model.kernels.lean_forward import F, I, Kept, LeanForward, Norm, read_layers, supports
 from liebig.model.kernels.registers import (
     LANES,
     PANEL,
@@ -73,40 +68,40 @@ from liebig.model.kernels.registers import (
     sub,
     tile,
 )
-from liebig.model.packed import Packed
+from liebig.model.numpy_model import Body, EncoderLayer, Norm
 from liebig.model.settings import Floats, Longs, Precision
+from liebig.ragged import Ragged, offsets_of
 
+F, I = np.float32, np.int32  # noqa: E741
 Codes = NDArray[np.uint8]
 Sums = NDArray[np.int32]
 
 
-def fits(backbone: Backbone) -> bool:
-    """Whether the backbone is one that the forward in int8 computes: widths have to be those of whole vectors."""
-    if not supports(backbone):
-        return False
-    layer = read_layers(backbone)[0]
-    width, wide = layer.down.shape[1], layer.down.shape[0]
-    return not any(size % LANES for size in (width, wide, width // layer.heads))
+def fits(body: Body) -> bool:
+    """Whether this is an encoder that the forward in int8 computes: widths have to be those of whole vectors."""
+    layer = body.layers[0]
+    width, wide = layer.up.weight.shape
+    return not any(size % LANES for size in (width, wide, width // body.heads))
 
 
-def choose(precision: Precision, backbone: Backbone) -> Literal["fp32", "int8"]:
+def choose(precision: Precision, body: Body | None) -> Literal["fp32", "int8"]:
     """How to compute: as named; `auto` is as LIEBIG_PRECISION says, else int8 where it is fast and known to be good.
 
     It is fast where the processor has int8 dot products. What it loses was measured for the bundled encoder, whose
     weights are rounded to int8 already; one that was trained from it lost more than it may (LABNOTES), and of
-    other models nothing is known.
+    other models nothing is known. Without a body the model is none that layers like BERT's make.
     """
     if precision == "auto":
         named = default_precision()
         if named not in get_args(Precision):
             raise RecipeError(f"{PRECISION} is {named!r}", fix="set it to fp32, int8 or auto")
         if named == "auto":
-            good = bool(byte_products()) and fits(backbone) and is_rounded(backbone)
+            good = body is not None and bool(byte_products()) and fits(body) and is_rounded(body)
             return "int8" if good else "fp32"
         precision = "int8" if named == "int8" else "fp32"
     if precision == "int8" and not byte_products():
         raise RecipeError(f"int8 needs a processor with {VNNI} or {DOT}", fix="use precision = fp32")
-    if precision == "int8" and not fits(backbone):
+    if precision == "int8" and (body is None or not fits(body)):
         raise RecipeError(
             f"int8 is for encoders like BERT on a CPU, with heads and layers of {LANES} numbers or a multiple",
             fix="use precision = fp32, or device = cpu",
@@ -114,21 +109,29 @@ def choose(precision: Precision, backbone: Backbone) -> Literal["fp32", "int8"]:
     return precision
 
 
-def is_rounded(backbone: Backbone) -> bool:
+def is_rounded(body: Body) -> bool:
     """Whether the weights are int8 with one scale per output already, up to their storage in half precision."""
     return all(
         _distances(weight_KN / _scales(weight_KN)).max() <= ROUNDED
-        for layer in read_layers(backbone)
-        for weight_KN in (layer.qkv[:-1], layer.out, layer.up[:-1], layer.down)
+        for layer in body.layers
+        for weight_KN in (layer.qkv.weight, layer.out.weight, layer.up.weight, layer.down.weight)
     )
 
 
-def _distances(codes: Tensor) -> Tensor:
-    return (codes - codes.round()).abs()
+def _distances(codes: Floats) -> Floats:
+    return np.abs(codes - np.rint(codes))
 
 
-def _scales(weight_KN: Tensor) -> Tensor:
-    return (weight_KN.abs().amax(0) / float(MOST)).clamp_min(float(TINY))
+def _scales(weight_KN: Floats) -> Floats:
+    return np.maximum(np.abs(weight_KN).max(0) / MOST, TINY)
+
+
+def aligned(shape: int | tuple[int, ...], kind: Any = F) -> NDArray[Any]:
+    """Zeros that begin with a cache line, as kernels want it: numpy aligns memory to 16 bytes only."""
+    size = int(np.prod(shape)) * np.dtype(kind).itemsize
+    memory = np.zeros(size + LINE, np.uint8)
+    start = -memory.ctypes.data % LINE
+    return memory[start : start + size].view(kind).reshape(shape)
 
 
 def pays_from() -> int:
@@ -142,6 +145,7 @@ COMPILED, LOADED = 100_000, 4_000
 ROUNDED = 0.25  # of a code: half precision moves the largest by an eighth, other weights are up to a half off
 NEAR = 0.1  # of a code, the mean distance to whole ones: that of weights that were never rounded is a quarter
 STORED = 2.0**-10  # of a code: what half precision moves it by, with what it moves the scale by
+LINE = 64  # bytes of a cache line
 BLOCK = 256  # tokens that go through all layers together: their sums stay in the second cache
 BOTTOM = ZERO - 128  # the lowest code of a row
 STRIP = 12  # rows that take a step together; whole tiles
@@ -188,9 +192,9 @@ class Copies(NamedTuple):
         return cls(np.ones(width, F), np.empty(0, I), np.empty(0, F))
 
     @classmethod
-    def of(cls, states_TD: Tensor, extra: int) -> Copies:
+    def of(cls, states_TD: Floats, extra: int) -> Copies:
         """That many further copies, one by one to the column that makes the scales of these states largest."""
-        sizes_TD = states_TD.abs().numpy()
+        sizes_TD = np.abs(states_TD)
         tokens, width = sizes_TD.shape
         parts_TD, numbers_D = sizes_TD.copy(), np.ones(width, I)
         columns, taken = np.empty(extra, I), np.empty(extra, F)
@@ -217,20 +221,20 @@ class Weight(NamedTuple):
     scales: Floats  # N
 
     @classmethod
-    def of(cls, weight_DN: Tensor, copies: Copies | None = None, zero: int = ZERO) -> Weight:
+    def of(cls, weight_DN: Floats, copies: Copies | None = None, zero: int = ZERO) -> Weight:
         """Inputs in rows; `zero` is the code of 0."""
         codes_KN = round_weight(weight_DN)
         if copies is not None:
-            codes_KN = torch.cat([codes_KN, codes_KN[copies.columns]])
+            codes_KN = np.concatenate([codes_KN, codes_KN[copies.columns]])
         depth, width = codes_KN.shape
-        padded = torch.zeros(depth, -(-width // PANEL) * PANEL, dtype=torch.int8)
+        padded = np.zeros((depth, -(-width // PANEL) * PANEL), np.int8)
         padded[:, :width] = codes_KN
-        words = padded.view(depth // 4, 4, -1, PANEL).permute(2, 0, 3, 1).contiguous().view(torch.int32)
-        start_N = -zero * padded.sum(0, dtype=torch.int32)
-        return cls(words.view(-1, PANEL).numpy(), start_N.numpy(), _scales(weight_DN).numpy())
+        words = np.ascontiguousarray(padded.reshape(depth // 4, 4, -1, PANEL).transpose(2, 0, 3, 1))
+        start_N = (-zero * padded.sum(0, dtype=I)).astype(I)
+        return cls(words.view(I).reshape(-1, PANEL), start_N, _scales(weight_DN))
 
 
-def round_weight(weight_KN: Tensor) -> Tensor:
+def round_weight(weight_KN: Floats) -> NDArray[np.int8]:
     """The codes of a weight, by the scale of each output.
 
     A short training moves weights that were rounded by less than half a code: the nearest codes would undo it. These
@@ -238,11 +242,11 @@ def round_weight(weight_KN: Tensor) -> Tensor:
     """
     codes_KN = weight_KN / _scales(weight_KN)
     distances_KN = _distances(codes_KN)
-    moved = bool((distances_KN > STORED * codes_KN.abs() + 1e-3).any())
+    moved = bool((distances_KN > STORED * np.abs(codes_KN) + 1e-3).any())
     if moved and distances_KN.mean() < NEAR:
-        chance_KN = torch.rand(codes_KN.shape, generator=torch.Generator().manual_seed(0))
-        codes_KN = (codes_KN + chance_KN).floor().clamp(-float(MOST), float(MOST))
-    return codes_KN.round().to(torch.int8)
+        chance_KN = np.random.default_rng(0).random(codes_KN.shape, F)
+        codes_KN = np.floor(codes_KN + chance_KN).clip(-MOST, MOST)
+    return np.rint(codes_KN).astype(np.int8)
 
 
 class Int8Layer(NamedTuple):
@@ -263,58 +267,51 @@ class Int8Layer(NamedTuple):
     group: int  # heads whose queries, keys and values are computed together
 
     @classmethod
-    def of(cls, layer: Any, copies: Copies, up_copies: Copies) -> Int8Layer:
-        """From a layer in float32."""
-        width = len(layer.qkv) - 1
-        group = max(1, PANEL * layer.heads // width)
-        factors_1N = torch.ones(1, 3 * width)
-        factors_1N[:, :width] = layer.scale / log(2)
-        qkv_KN, bias_1N = (
-            _by_heads(part, layer.heads, group) for part in (layer.qkv, factors_1N * layer.qkv[-1:])
-        )
-        qkv, down, norm = (
-            Weight.of(qkv_KN[:-1], copies),
-            Weight.of(layer.down, zero=BOTTOM),
-            layer.second_norm,
-        )
-        qkv.scales[:] *= _by_heads(factors_1N, layer.heads, group)[0].numpy()
-        lowest_D = LOWEST * down.scales * round_weight(layer.down).sum(0).numpy()  # of codes that begin there
+    def of(cls, layer: EncoderLayer, heads: int, copies: Copies, up_copies: Copies) -> Int8Layer:
+        """From a layer in float32.
+
+        A bias of keys moves all scores of a query alike and is left out; one of values goes through the shares, which
+        sum to 1, into the bias of the next product.
+        """
+        width = len(layer.qkv.weight)
+        group = max(1, PANEL * heads // width)
+        factors_1N, bias_1N = np.ones((1, 3 * width), F), np.zeros((1, 3 * width), F)
+        factors_1N[:, :width] = (width // heads) ** -0.5 / log(2)
+        bias_1N[:, :width] = layer.qkv.bias[:width] * factors_1N[:, :width]
+        qkv = Weight.of(_by_heads(layer.qkv.weight, heads, group), copies)
+        qkv.scales[:] *= _by_heads(factors_1N, heads, group)[0]
+        down, first, second = Weight.of(layer.down.weight, zero=BOTTOM), layer.first_norm, layer.second_norm
+        out_bias = layer.out.bias + layer.qkv.bias[2 * width :] @ layer.out.weight
+        codes_D = round_weight(layer.down.weight).sum(0, dtype=I)
+        lowest_D = LOWEST * down.scales * codes_D.astype(F)  # of codes that begin there
         return cls(
-            copies, qkv, bias_1N[0].numpy(), Weight.of(layer.out), layer.first_norm, up_copies,
-            Weight.of(layer.up[:-1], up_copies), layer.up[-1].clone().numpy(), down,
-            norm._replace(bias=(norm.bias + lowest_D).astype(F)), Copies.none(width), layer.heads, group,
+            copies, qkv, _by_heads(bias_1N, heads, group)[0], Weight.of(layer.out.weight), Norm(out_bias, *first),
+            up_copies, Weight.of(layer.up.weight, up_copies), layer.up.bias.copy(), down,
+            Norm(layer.down.bias + lowest_D, *second), Copies.none(width), heads, group,
         )  # fmt: skip
 
 
-def _by_heads(qkv_KN: Tensor, heads: int, group: int) -> Tensor:
+def _by_heads(qkv_KN: Floats, heads: int, group: int) -> Floats:
     """The columns of a group of heads beside each other: queries, keys, values, and 0 up to a whole panel."""
     depth, width = len(qkv_KN), qkv_KN.shape[1] // 3 // heads
-    parts = pad(qkv_KN.view(depth, 3, heads, width), (0, 0, 0, -heads % group))
-    groups = parts.view(depth, 3, -1, group * width).transpose(1, 2).flatten(2)
-    return pad(groups, (0, -groups.shape[2] % PANEL)).flatten(1)
+    parts = np.pad(qkv_KN.reshape(depth, 3, heads, width), ((0, 0), (0, 0), (0, -heads % group), (0, 0)))
+    groups = parts.reshape(depth, 3, -1, group * width).swapaxes(1, 2).reshape(depth, -1, 3 * group * width)
+    return np.pad(groups, ((0, 0), (0, 0), (0, -groups.shape[2] % PANEL))).reshape(depth, -1)
 
 
 class EmbeddingTables(NamedTuple):
-    """The tables that states begin with; the bias is the row of the first type of tokens."""
+    """The tables that states begin with."""
 
     words: Floats  # V x D
     places: Floats
     norm: Norm
 
     @classmethod
-    def of(cls, backbone: Backbone) -> EmbeddingTables | None:
-        """None where a backbone does more than adding them up."""
-        body: Any = backbone.body
-        parts = body.embeddings
-        if hasattr(body, "embeddings_project"):
+    def of(cls, body: Body) -> EmbeddingTables | None:
+        """None where a model does more than adding them up."""
+        if body.words is None:
             return None
-        words, places = (part.weight.detach() for part in (parts.word_embeddings, parts.position_embeddings))
-        types = (
-            parts.token_type_embeddings.weight[0] if hasattr(parts, "token_type_embeddings") else words[0] * 0
-        )
-        norm, start = parts.LayerNorm, backbone.kind.start(backbone.config)
-        bias, scale, shift = (part.detach().numpy() for part in (types, norm.weight, norm.bias))
-        return cls(words.numpy(), places[start:].numpy(), Norm(bias, scale, shift, F(norm.eps)))
+        return cls(body.words.astype(F), body.places, Norm(np.zeros_like(body.norm.shift), *body.norm))
 
 
 class Scratch(NamedTuple):
@@ -350,24 +347,24 @@ class Scratch(NamedTuple):
         head, panels = width // layer.heads, -(-tokens // PANEL)
         rows = -(-tokens // ROWS) * ROWS
 
-        def floats(*shape: int) -> Tensor:
-            return torch.zeros(shape)
+        def floats(*shape: int) -> Floats:
+            return aligned(shape)
 
-        def ints(*shape: int) -> Tensor:
-            return torch.zeros(shape, dtype=torch.int32)
+        def ints(*shape: int) -> Sums:
+            return aligned(shape, I)
 
         words = ints(rows * max(layer.copies.width, layer.up_copies.width, wide) // 4)
         room, even = panels * PANEL, -(-head // PAIR) * PAIR
         queries, key, scores = ints(tokens + STRIP, head // 4), ints(head // 4), ints(STRIP, room + LANES)
         values, mixed, none = ints(tokens + FOUR, even), ints(STRIP, even), ints(PANEL)
         parts = (
-            words.view(torch.uint8), words, floats(tokens), ints(rows * max(len(layer.qkv.start), len(layer.up.start))),
-            floats(tokens, width), queries.view(torch.uint8), queries, key.view(torch.uint8), key,
-            ints(panels * head // 4, PANEL), values, values.view(torch.float32), floats(room), scores,
-            scores.view(torch.float32), ints(STRIP, room), mixed, mixed.view(torch.float32), none,
-            none.view(torch.float32), floats(STRIP), floats(STRIP, max(width, wide)),
+            words.view(np.uint8), words, floats(tokens), ints(rows * max(len(layer.qkv.start), len(layer.up.start))),
+            floats(tokens, width), queries.view(np.uint8), queries, key.view(np.uint8), key,
+            ints(panels * head // 4, PANEL), values, values.view(F), floats(room), scores,
+            scores.view(F), ints(STRIP, room), mixed, mixed.view(F), none,
+            none.view(F), floats(STRIP), floats(STRIP, max(width, wide)),
         )  # fmt: skip
-        return cls(*(part.numpy() for part in parts))
+        return cls(*parts)
 
 
 @inline
@@ -744,7 +741,10 @@ def stack(parts: Sequence[Any]) -> Any:
         return type(first)(*map(stack, zip(*parts)))
     if isinstance(first, int):
         return first  # heads are the same in all
-    return torch.from_numpy(np.stack(parts)).clone().numpy()  # torch aligns memory to vectors, numpy does not
+    whole = np.stack(parts)
+    memory = aligned(whole.shape, whole.dtype)
+    memory[...] = whole
+    return memory
 
 
 @inline
@@ -793,62 +793,49 @@ def run_layers(layers: Int8Layer, x_TD: Floats, bounds_B: Longs, kept: Scratch) 
         start = end
 
 
-class _Watched(LeanForward):
-    """Keeps the states that are rounded in int8: before queries, keys and values, and before the feed-forward."""
-
-    def __init__(self, backbone: Backbone) -> None:
-        super().__init__(backbone)
-        self.states: list[Tensor] = []
-
-    def _product(self, name: str, x: Tensor, weight: Tensor) -> Tensor:
-        if name == "wide":
-            self.states.append(x[:, :-1].clone())
-        return super()._product(name, x, weight)
-
-
 Wrap = Callable[[Sequence[int]], list[int]]  # what puts special tokens around a text's
 
 
-@torch.inference_mode()
-def calibrate(backbone: Backbone, wrap: Wrap) -> list[Copies]:
+def calibrate(body: Body, wrap: Wrap) -> list[Copies]:
     """Two for each layer, from the states of short sequences of tokens drawn at random: no text is needed.
 
     They are short because special tokens matter most: every token sees the first one, so that its error does not
     average out.
     """
-    tokens = np.random.default_rng(0).integers(0, backbone.vocab_size, (SEQUENCES, DRAWN))
-    watched = _Watched(backbone)
-    watched(Packed.from_lists([wrap(row) for row in tokens.tolist()]))
-    return [Copies.of(states_TD, EXTRA) for states_TD in watched.states]
+    drawn = np.random.default_rng(0).integers(0, body.vocab, (SEQUENCES, DRAWN))
+    rows, copies = [wrap(row) for row in drawn.tolist()], list[Copies]()
+    tokens = Ragged(np.concatenate([np.array(row, I) for row in rows]), offsets_of(list(map(len, rows))))
+    body.states(tokens, lambda states_TD: copies.append(Copies.of(states_TD, EXTRA)))
+    return copies
 
 
 class Int8Forward:
-    """Last states of a packed row, in memory that the thread's next row overwrites; as `LeanForward`, in int8."""
+    """Last states of a packed row, in memory that the thread's next row overwrites."""
 
-    def __init__(self, backbone: Backbone, wrap: Wrap = list) -> None:
+    def __init__(self, body: Body, wrap: Wrap = list) -> None:
         """`wrap` is the tokenizer's."""
-        self._backbone, self._kept, self._scratch = backbone, Kept(), _Scratches()
-        copies = iter(calibrate(backbone, wrap))
-        layers = [Int8Layer.of(layer, next(copies), next(copies)) for layer in read_layers(backbone)]
+        self._body, self._scratch = body, _Scratches()
+        copies = iter(calibrate(body, wrap))
+        layers = [Int8Layer.of(layer, body.heads, next(copies), next(copies)) for layer in body.layers]
         self._layer, self._layers = layers[0], stack(layers)
-        self._embedding = EmbeddingTables.of(backbone)
-        with torch.no_grad():  # compiles the kernels, so that the first row is as fast as the others
-            self(Packed.from_lists([wrap([0])]))
+        self._embedding = EmbeddingTables.of(body)
+        first = np.array(
+            wrap([0]), np.int64
+        )  # compiles the kernels, so that the first row is as fast as the others
+        self(first, np.array([0, len(first)], np.int64))
 
-    def __call__(self, packed: Packed) -> Tensor:
-        x_TD = self._kept.get("x", packed.total, self._backbone.width)
-        numbers, bounds, table = x_TD.numpy(), packed.bounds, self._embedding
-        if table is None or packed.segments is not None:
-            x_TD.copy_(self._backbone.embed(packed))
+    def __call__(self, tokens_T: Longs, bounds: Longs) -> Floats:
+        longest, table = int(np.diff(bounds).max()), self._embedding
+        if table is None:
+            x_TD = np.ascontiguousarray(self._body.embed(Ragged(tokens_T, bounds)))
         else:
-            tokens_T = packed.tokens.numpy()
+            x_TD = self._scratch.states(len(tokens_T), self._layer)
             assert 0 <= tokens_T.min() <= tokens_T.max() < len(table.words), (
                 "a token that the model does not have"
             )
-            assert packed.max_length <= len(table.places), "a sequence that is too long for the model"
-            embed(tokens_T, bounds, table, numbers)
-        kept = self._scratch.get(max(BLOCK, packed.max_length), self._layer)
-        run_layers(self._layers, numbers, bounds, kept)
+            assert longest <= len(table.places), "a sequence that is too long for the model"
+            embed(tokens_T, bounds, table, x_TD)
+        run_layers(self._layers, x_TD, bounds, self._scratch.get(max(BLOCK, longest), self._layer))
         return x_TD
 
 
@@ -858,6 +845,14 @@ class _Scratches(local):
     def __init__(self) -> None:
         self._tokens = 0
         self._held: Scratch | None = None
+        self._states = aligned(0)
+
+    def states(self, tokens: int, layer: Int8Layer) -> Floats:
+        """T x D numbers."""
+        width = len(layer.out.scales)
+        if len(self._states) < tokens * width:
+            self._states = aligned(tokens * width)
+        return self._states[: tokens * width].reshape(tokens, width)
 
     def get(self, tokens: int, layer: Int8Layer) -> Scratch:
         """For a block of that many tokens."""

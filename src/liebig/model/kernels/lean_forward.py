@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import log
 from threading import local
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
@@ -29,8 +29,10 @@ from torch import Tensor
 
 from liebig.model.backbone import Backbone
 from liebig.model.kernels.lean import LEAN, LeanLayer, LeanWeights
+from liebig.model.numpy_model import Body, EncoderLayer, LayerNorm, Linear, Norm
 from liebig.model.packed import Packed
 from liebig.model.settings import Floats
+from liebig.ragged import Ragged
 
 F, I = np.float32, np.int32  # noqa: E741
 FAST = {"reassoc", "contract", "nsz", "arcp"}  # sums in any order; NaN and infinity stay what they are
@@ -109,15 +111,6 @@ def add_and_normalise(
             x_TD[t, d] = (x_TD[t, d] - mean) * factor * scale[d] + shift[d]
 
 
-class Norm(NamedTuple):
-    """The bias of a product, and the layer norm after it."""
-
-    bias: Floats
-    scale: Floats
-    shift: Floats
-    eps: np.float32
-
-
 @dataclass(frozen=True)
 class LayerWeights:
     """The weights of a layer, as the products want them: inputs in rows, the bias of `qkv` and `up` as the last."""
@@ -147,6 +140,43 @@ def read_layers(backbone: Backbone) -> list[LayerWeights]:
     """The layers' weights; those of queries, keys and values are copied into one."""
     layers: Any = backbone.kind.layers(backbone.body)
     return [_joined(LEAN[backbone.family](layer)) for layer in layers]
+
+
+def body_of(backbone: Backbone) -> Body | None:
+    """The backbone as arrays, for `kernels/int8.py`; None where the lean forward does not know it."""
+    if not supports(backbone):
+        return None
+    body: Any = backbone.body
+    table, layers = body.embeddings, [LEAN[backbone.family](layer) for layer in backbone.kind.layers(body)]
+    places = table.position_embeddings.weight.detach()[backbone.kind.start(backbone.config) :]
+    if hasattr(table, "token_type_embeddings"):
+        places = places + table.token_type_embeddings.weight.detach()[0]
+    words = None if hasattr(body, "embeddings_project") else table.word_embeddings.weight.detach().numpy()
+    norm = table.LayerNorm
+
+    def embed(tokens: Ragged) -> Floats:
+        with torch.no_grad():
+            return backbone.embed(Packed.from_ragged(tokens)).numpy()
+
+    return Body(
+        [_as_arrays(layer) for layer in layers], layers[0].heads, backbone.vocab_size, words, places.numpy(),
+        LayerNorm(norm.weight.detach().numpy(), norm.bias.detach().numpy(), np.float32(norm.eps)), embed,
+    )  # fmt: skip
+
+
+def _as_arrays(layer: LeanLayer) -> EncoderLayer:
+    w = LeanWeights(*(tensor.detach() for tensor in layer.weights))
+    first, second = (np.float32(eps) for eps in layer.eps)
+
+    def linear(weight: Tensor, bias: Tensor) -> Linear:
+        return Linear(weight.T.contiguous().numpy(), bias.numpy())
+
+    return EncoderLayer(
+        linear(torch.cat([w.query, w.key, w.value]), torch.cat([w.query_bias, w.key_bias, w.value_bias])),
+        linear(w.close, w.close_bias), LayerNorm(w.close_norm.numpy(), w.close_shift.numpy(), first),
+        linear(w.up, w.up_bias), linear(w.down, w.down_bias),
+        LayerNorm(w.down_norm.numpy(), w.down_shift.numpy(), second),
+    )  # fmt: skip
 
 
 def _joined(layer: LeanLayer) -> LayerWeights:
