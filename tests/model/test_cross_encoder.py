@@ -17,7 +17,7 @@ from liebig.base.errors import DataError, LiebigError, ModelError, RecipeError
 from liebig.base.records import Passage, Query
 from liebig.model.cross_encoder import IDENTITY, SIGMOID, CrossEncoder, longest_first
 from liebig.model.encoder import Encoder
-from liebig.model.folder import encoder_folder
+from liebig.model.settings import encoder_folder
 from liebig.stages.rerank_score import RerankScoreConfig
 from liebig.text.tokenizer import Tokenizer
 from tests.worlds.models import TEXTS, tiny, tokenizer

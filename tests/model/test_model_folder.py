@@ -20,9 +20,10 @@ from liebig.methods import head_classes
 from liebig.methods.condenser import CondenserHead
 from liebig.model.backbone import padded_inputs
 from liebig.model.encoder import Encoder
-from liebig.model.folder import encoder_folder, load_heads, text_reader, written_beside
+from liebig.model.folder import load_heads, written_beside
 from liebig.model.loading import quiet
 from liebig.model.pooling import Dense, Normalize
+from liebig.model.settings import encoder_folder, text_reader
 from liebig.search.embed import Embedder
 from tests.worlds.models import FAMILIES, TEXTS, random_row, tiny, tokenizer
 

@@ -39,34 +39,27 @@ from liebig.base.progress import Whole
 from liebig.base.records import Document
 from liebig.base.workspace import Folder
 from liebig.builder import check, user_questions
-from liebig.builder.build_config import BuildConfig, reading_options
+from liebig.builder.build_config import LEFT_OUT, BuildConfig, reading_options
 from liebig.builder.check import CheckConfig, MadeConfig
 from liebig.builder.judge import START, SystemChoice
-from liebig.builder.lessons import learn_from_teacher
-from liebig.builder.question_training import train_on_questions
 from liebig.builder.questions import STAGE as QUESTIONS, QuestionsConfig
 from liebig.builder.reading import count_copies, language_lines, read_collection, unread_lines
 from liebig.builder.runner import Builder, encode_passages, encode_sentences, index_sentences, index_vectors
 from liebig.builder.signs import signs_of
 from liebig.builder.spread import STAGE as SPREAD, SpreadConfig
 from liebig.builder.steps import Candidate, Exam, IndexedCorpus
-from liebig.builder.training import may_train, train_on_documents
 from liebig.builder.user_questions import GIVEN, UserQuestionsConfig
 from liebig.collection import Collection
 from liebig.formats.convert import user_converters
 from liebig.formats.documents import document_lines
 from liebig.formats.output import write_lines
-from liebig.model.cross_encoder import CrossEncoder, read_files, reranker_folder
-from liebig.model.folder import encoder_folder
-from liebig.model.loading import check_folder
 from liebig.model.onnx_graph import WRITERS, is_export, needs
-from liebig.model.settings import ModelSettings
+from liebig.model.settings import ModelSettings, check_folder, encoder_folder
 from liebig.search import retriever_folder as description
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import RERANK_DEPTH as RERANKED, WORK, RetrieverDescription
 from liebig.stages.bm25 import STAGE as BM25, BM25Config
 from liebig.stages.passages import AUTO
-from liebig.train.log import warnings_of
 
 
 class ModelConfig(Config):
@@ -90,6 +83,8 @@ class RerankerConfig(ModelConfig):
 def copy_reranker(config: RerankerConfig, folder: Folder) -> None:
     """Copy the cross-encoder, rounded to int8 for CPUs unless it is a graph already."""
     if config.int8 and not is_export(config.model):
+        from liebig.model.cross_encoder import CrossEncoder
+
         CrossEncoder.load(config.model, device="cpu").export(folder.path)
     else:
         copy_model(config, folder)
@@ -114,7 +109,7 @@ def phases(config: BuildConfig) -> dict[str, str]:
     }
     absent = {
         "reranker": config.reranker is None,
-        "train": not may_train(config),
+        "train": not config.may_train,
         "own": config.limit <= 0 or config.questions is None,
     }
     return {name: line for name, line in lines.items() if not absent.get(name)}
@@ -213,7 +208,11 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
     )
     description.replace(out, builder.before, now)
     trained = out / WORK / ("trained" if config.teacher is None else "taught")
-    short = warnings_of(trained) if config.limit > 0 and trained.is_dir() else []
+    short = []
+    if config.limit > 0 and trained.is_dir():
+        from liebig.train.log import warnings_of
+
+        short = warnings_of(trained)
     advice = [encoders.ADVICE] if config.model is None and config.teacher is None else []
     for line in ["", *check.sentences(checks), *short, *advice, *unread_lines(out)]:
         say(line)
@@ -294,6 +293,8 @@ def _refuse(config: BuildConfig) -> None:
             fix="name a larger --teacher, or another --model",
         )
     if config.reranker is not None:
+        from liebig.model.cross_encoder import read_files, reranker_folder
+
         folder = reranker_folder(config.reranker)
         read_files(folder)  # all but its weights
         if config.rerank_int8 and not is_export(folder):
@@ -413,16 +414,23 @@ def _candidates(builder: Builder, config: BuildConfig, corpus: IndexedCorpus, ex
     """The encoders that are compared: the start, and what training makes of it."""
     start = start_of(builder, config, corpus, exam)
     _expect(builder, config, corpus, exam, start)
-    if may_train(config):
-        builder.whole.begin("train")
     candidates, base = [start], start
-    if config.teacher is not None:
-        teacher = model_folder(config.teacher)
-        candidates = learn_from_teacher(builder, config, teacher, corpus, exam, start)
-    elif (trained := train_on_documents(builder, config, corpus, exam, start)) is not None:
-        candidates, base = [start, trained], trained
+    if config.may_train:
+        builder.whole.begin("train")
+        from liebig.builder.lessons import learn_from_teacher  # what trains imports torch
+        from liebig.builder.training import train_on_documents
+
+        if config.teacher is not None:
+            teacher = model_folder(config.teacher)
+            candidates = learn_from_teacher(builder, config, teacher, corpus, exam, start)
+        elif (trained := train_on_documents(builder, config, corpus, exam, start)) is not None:
+            candidates, base = [start, trained], trained
+    elif config.limit > 0 and config.questions is None:
+        builder.say(LEFT_OUT)
     if exam.judged and config.limit > 0:
         builder.whole.begin("own")
+        from liebig.builder.question_training import train_on_questions
+
         own = train_on_questions(builder, config, exam, base, corpus.by_sentences)
         candidates += [] if own is None else [own]
     return candidates
@@ -508,7 +516,7 @@ def _expect(
         times = corpus.passages / max(1, Collection(exam.pool).count("passages"))
         # Sentences are the same text again, unless they come with their passages.
         again = 1 if corpus.by_sentences and not builder.sentences else 0
-        models = 2 if may_train(config) else 1
+        models = 2 if config.may_train else 1
         train = 60 * config.limit + took  # the trained encoder encodes the same passages
         checked, indexed = took * models * again, took * times * again
         if not exam.judged:  # all passages are encoded before the check

@@ -22,6 +22,11 @@ READING = (
     "ignore_files",
 )  # options that updates take from the build
 MINUTES = 30.0  # of training, where it takes place and nobody says how long
+TRAINABLE = 20  # judged questions of a user's own that are worth training on
+LEFT_OUT = (
+    "training on the documents: left out, because it did good on some corpora and harm on others; "
+    f"{TRAINABLE} or more judged --questions train and decide, --minutes N trains on the documents alone"
+)
 
 
 def _names(value: Any) -> Any:
@@ -126,6 +131,15 @@ class BuildConfig(Config):
     def limit(self) -> float:
         """Minutes of a training that takes place."""
         return MINUTES if self.minutes is None else self.minutes
+
+    @property
+    def may_train(self) -> bool:
+        """Whether the encoder may be trained on the documents: on request, with a teacher, or if it may be no retriever.
+
+        The bundled one retrieves already, and questions made from a corpus hardly see what such training does to it
+        (`experiments/adaptation`).
+        """
+        return self.limit > 0 and any(one is not None for one in (self.minutes, self.teacher, self.model))
 
     @property
     def depth(self) -> int:

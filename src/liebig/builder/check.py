@@ -41,8 +41,6 @@ from liebig.collection import Collection
 from liebig.formats.output import json_line, write_lines
 from liebig.indexes import open_index
 from liebig.indexes.base import Index
-from liebig.methods.reranker import scorer
-from liebig.model.cross_encoder import CrossEncoder
 from liebig.queries.consistency import words as words_of
 from liebig.search.retriever_folder import RERANK_DEPTH as RERANKED
 from liebig.search.systems import (
@@ -114,6 +112,9 @@ def write_check(config: CheckConfig, folder: Folder) -> None:
     encoded = EncodedOnce()
     main = _judge(config, encoded, config.questions, config.bm25, config.encoders, config.sentences)
     if main.questions and config.reranker is not None:
+        from liebig.methods.reranker import scorer
+        from liebig.model.cross_encoder import CrossEncoder
+
         score = scorer([CrossEncoder.load(config.reranker, device="cpu")])  # where it will run
         main.rerank_with(Reranking(score, Collection(config.questions).passage, config.depth))
     judges = [main]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from time import perf_counter
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +32,12 @@ from liebig.measures.evaluator import (
     evaluate,
     judgements_from_mapping as from_mapping,
 )
-from liebig.methods.reranker import Scorer
 from liebig.search.fusion import SENTENCE_SHARE, SENTENCES, Comparable, Hits, shares_of, spread_at
 from liebig.search.retriever_folder import Norm, SystemName
 from liebig.search.systems import Recorded, Reranked, SentenceScores, System
+
+if TYPE_CHECKING:  # which imports torch
+    from liebig.methods.reranker import Scorer
 
 CUT = 10
 MEASURE = parse(f"nDCG@{CUT}")

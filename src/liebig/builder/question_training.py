@@ -24,11 +24,10 @@ from liebig.base.config import Config, InputPath
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
 from liebig.base.workspace import Folder
-from liebig.builder.build_config import BuildConfig
+from liebig.builder.build_config import TRAINABLE, BuildConfig
 from liebig.builder.questions import OWN, Question, folds, read as read_questions
 from liebig.builder.runner import Builder, encode_sentences
 from liebig.builder.steps import Candidate, Exam
-from liebig.builder.training import TRAINABLE
 from liebig.builder.user_questions import once
 from liebig.model.encoder import Encoder
 from liebig.model.pooling import Dense, Normalize

@@ -7,7 +7,7 @@ MedQuAD's development questions from useless to nearly BM25's.
 
 One that is a retriever already goes half of the way: a model and what a short training made of it lie in one valley of
 the loss, so what lies between is a model too, and keeps more of both (Wortsman et al. 2022). On some corpora that helps
-and on others it does harm, so it waits for a request (`may_train`), and the check decides.
+and on others it does harm, so it waits for a request (`BuildConfig.may_train`), and the check decides.
 
 A teacher's lessons are in `lessons.py`, training on a user's own questions in
 `question_training.py`.
@@ -27,7 +27,7 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import counted
 from liebig.base.workspace import Folder
 from liebig.builder import check
-from liebig.builder.build_config import BuildConfig
+from liebig.builder.build_config import LEFT_OUT, BuildConfig
 from liebig.builder.check import CheckConfig
 from liebig.builder.judge import TRAINED
 from liebig.builder.questions import PAIRS, REST, RestConfig
@@ -52,12 +52,6 @@ FEWEST_TOKENS, FEWEST_EXAMPLES = 20_000, 32
 BATCH_CPU, BATCH_CUDA = 64, 512
 LR = 1e-4
 LONGEST = 256  # tokens of a sequence in training
-TRAINABLE = 20  # judged questions of a user's own that are worth training on
-
-LEFT_OUT = (
-    "training on the documents: left out, because it did good on some corpora and harm on others; "
-    f"{TRAINABLE} or more judged --questions train and decide, --minutes N trains on the documents alone"
-)
 
 
 @dataclass(frozen=True)
@@ -120,15 +114,6 @@ def write_mean(config: MeanConfig, folder: Folder) -> None:
 MEAN = Stage("mean", MeanConfig, write_mean, part_of="build")
 
 
-def may_train(config: BuildConfig) -> bool:
-    """Whether the encoder may be trained on the documents: on request, with a teacher, or if it cannot retrieve yet.
-
-    The bundled one retrieves already, and questions made from a corpus hardly see what such training does to it
-    (`experiments/adaptation`).
-    """
-    return config.limit > 0 and any(one is not None for one in (config.minutes, config.teacher, config.model))
-
-
 def retrieves(builder: Builder, exam: Exam, start: Candidate) -> bool:
     """Whether an encoder is a retriever already, by the questions."""
     vectors = start.made or start.pool
@@ -141,9 +126,9 @@ def train_on_documents(
     builder: Builder, config: BuildConfig, corpus: IndexedCorpus, exam: Exam, start: Candidate
 ) -> Candidate | None:
     """The encoder after training on the corpus; None where nobody wants that, or there is nothing to train on."""
-    is_retriever = may_train(config) and retrieves(builder, exam, start)
-    if not may_train(config) or (is_retriever and config.minutes is None):
-        if config.limit > 0 and config.questions is None:
+    is_retriever = retrieves(builder, exam, start)
+    if is_retriever and config.minutes is None:
+        if config.questions is None:
             builder.say(LEFT_OUT)
         builder.whole.drop("train")
         return None

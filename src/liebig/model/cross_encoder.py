@@ -30,7 +30,7 @@ from liebig.base.records import Title
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import TOKENS, TOKENS_CUDA
 from liebig.model.folder import model_card, read_tail, write_json, write_tail, written_beside
-from liebig.model.loading import check_folder, is_classifier, load_classifier, quiet, read_config, readable
+from liebig.model.loading import load_classifier, quiet, read_config, readable
 from liebig.model.onnx_graph import WRITERS, is_export, needs, padded, session, write_graph
 from liebig.model.packed import Packed
 from liebig.model.pooling import ACTIVATIONS, check_exportable, pool, pool_padded, through, width_after
@@ -39,6 +39,8 @@ from liebig.model.settings import (
     SentenceTransformersFile,
     TextLengthFile,
     TransformerFile,
+    check_folder,
+    is_classifier,
     list_modules,
     read_model_file,
     read_modules,

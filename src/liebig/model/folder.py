@@ -23,19 +23,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from liebig.base.errors import ModelError
-from liebig.base.hub import model_folder
 from liebig.base.json_file import parse_json
 from liebig.base.workspace import replace, sync
 from liebig.model.backbone import Backbone
-from liebig.model.families import family_of
-from liebig.model.loading import check_folder, is_classifier, quiet, read_config, readable
+from liebig.model.loading import quiet, readable
 from liebig.model.pooling import Dense, Normalize
 from liebig.model.settings import (
-    FolderReader,
-    ModelSettings,
-    list_modules,
     read_tail_file,
-    scores_pairs,
 )
 
 HEADS = "heads.safetensors"
@@ -154,34 +148,6 @@ def move_into(beside: Path, folder: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         sync(path)
         replace(path, target)
-
-
-def encoder_folder(source: str | Path) -> Path:
-    """The folder of an encoder; a cross-encoder or another classifier is refused, although its body would load as one.
-
-    A pooling module makes any model an encoder, whatever its weights were trained for, unless scores come out.
-    """
-    folder = model_folder(source)
-    modules = list_modules(folder) if (folder / "modules.json").is_file() else []
-    pooled = any(kind.endswith(".Pooling") for kind, _ in modules)
-    classifier = not pooled and (folder / "config.json").is_file() and is_classifier(folder)
-    if classifier or scores_pairs(folder):
-        raise ModelError(
-            "this model is a reranker or another classifier, not an encoder",
-            file=source,
-            fix="name an encoder; rerankers are given as --reranker",
-        )
-    return folder
-
-
-def text_reader(source: str | Path) -> FolderReader:
-    """How the model of a folder reads texts: the tokenizer, prompts and lengths of its encoder, without the weights."""
-    settings = ModelSettings.read(model_folder(source))
-    check_folder(settings.transformer)
-    with quiet(), readable(settings.transformer):
-        config = read_config(settings.transformer)
-        positions = family_of(config.model_type).room(config)
-    return FolderReader(settings, positions)
 
 
 def read_tail(name: str, folder: Path, *, last: bool = False) -> nn.Module:

@@ -20,16 +20,7 @@ from pydantic import Field, PositiveInt
 from liebig.base.config import Config, ModelPath
 from liebig.base.errors import LiebigError, ModelError
 from liebig.base.hub import from_hub, is_name
-from liebig.model.settings import TransformerFile, first_line, read_model_file
-
-WEIGHTS = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-)
-SMALL_MODEL = 1 << 28  # numbers of a model whose layers can be made before its weights are looked for
-CLASSIFIER = "ForSequenceClassification"  # how the names of such classes end
+from liebig.model.settings import check_folder, first_line, is_classifier
 
 
 @dataclass(frozen=True)
@@ -50,12 +41,6 @@ def load_model(folder: Path) -> LoadedModel:
         model, missing = pretrained(AutoModelForMaskedLM if has_head else AutoModel, folder, config)
     head = check_complete(model, missing, folder)
     return LoadedModel(model, fresh_mlm_head=has_head and bool(head))
-
-
-def is_classifier(folder: Path) -> bool:
-    """Whether a folder's model has a classification head, as cross-encoders have."""
-    names = read_model_file(folder / "config.json", TransformerFile).architectures or []
-    return any(name.endswith(CLASSIFIER) for name in names)
 
 
 def load_classifier(folder: Path) -> Any:
@@ -129,37 +114,6 @@ def no_score_dropout(config: Any) -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(config, name, value)
-
-
-def check_folder(folder: Path) -> None:
-    """Says clearly what a folder lacks, before any library looks at it."""
-    if not folder.is_dir():
-        raise ModelError("there is no such model folder", file=folder)
-    config = read_model_file(folder / "config.json", TransformerFile)
-    if config.auto_map:
-        raise ModelError(
-            "the model needs code of its own (`auto_map` in config.json), and code from a model folder is never run",
-            file=folder,
-            fix="use a model of a family that transformers itself has",
-        )
-    if not any((folder / name).exists() for name in WEIGHTS):
-        raise ModelError(
-            "the model folder has no weights",
-            file=folder,
-            fix=f"it needs {WEIGHTS[0]} (or pytorch_model.bin)",
-        )
-    # A layer has a square matrix at the least, and a number is a byte at the least; ALBERT's layers share theirs.
-    # Without this, a library fills the memory with layers that the file has no weights for.
-    size = sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".safetensors", ".bin"))
-    width, layers = config.width or 0, 1 if config.model_type == "albert" else config.layers or 0
-    words = (config.vocab_size or 0) * (config.embedding_size or width)
-    if max(layers * width * width, words) > max(size, SMALL_MODEL):
-        raise ModelError(
-            f"describes a larger model ({layers:,} layers of width {width:,}, {config.vocab_size or 0:,} tokens) "
-            f"than the {size:,} bytes of weights",
-            file=folder / "config.json",
-            fix="restore the file, or save the model again",
-        )
 
 
 def check_complete(model: Any, missing: set[str], source: Path) -> set[str]:

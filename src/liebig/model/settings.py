@@ -17,6 +17,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from liebig.base import workspace
 from liebig.base.errors import ModelError
+from liebig.base.hub import model_folder
 from liebig.base.json_file import FileModel, Nonnegative, read_json
 from liebig.base.records import Title
 from liebig.ragged import Ragged
@@ -408,6 +409,87 @@ def first_line(error: BaseException) -> str:
     if len(lines) > 1 and lines[0].endswith(":"):  # a heading: what is wrong comes after it
         lines[0] += " " + lines[1]
     return lines[0][:300] if lines else type(error).__name__
+
+
+WEIGHTS = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+SMALL_MODEL = 1 << 28  # numbers of a model whose layers can be made before its weights are looked for
+CLASSIFIER = "ForSequenceClassification"  # how the names of such classes end
+
+
+def check_folder(folder: Path) -> None:
+    """Says clearly what a folder lacks, before any library looks at it."""
+    if not folder.is_dir():
+        raise ModelError("there is no such model folder", file=folder)
+    config = read_model_file(folder / "config.json", TransformerFile)
+    if config.auto_map:
+        raise ModelError(
+            "the model needs code of its own (`auto_map` in config.json), and code from a model folder is never run",
+            file=folder,
+            fix="use a model of a family that transformers itself has",
+        )
+    if not any((folder / name).exists() for name in WEIGHTS):
+        raise ModelError(
+            "the model folder has no weights",
+            file=folder,
+            fix=f"it needs {WEIGHTS[0]} (or pytorch_model.bin)",
+        )
+    # A layer has a square matrix at the least, and a number is a byte at the least; ALBERT's layers share theirs.
+    # Without this, a library fills the memory with layers that the file has no weights for.
+    size = sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".safetensors", ".bin"))
+    width, layers = config.width or 0, 1 if config.model_type == "albert" else config.layers or 0
+    words = (config.vocab_size or 0) * (config.embedding_size or width)
+    if max(layers * width * width, words) > max(size, SMALL_MODEL):
+        raise ModelError(
+            f"describes a larger model ({layers:,} layers of width {width:,}, {config.vocab_size or 0:,} tokens) "
+            f"than the {size:,} bytes of weights",
+            file=folder / "config.json",
+            fix="restore the file, or save the model again",
+        )
+
+
+def is_classifier(folder: Path) -> bool:
+    """Whether a folder's model has a classification head, as cross-encoders have."""
+    names = read_model_file(folder / "config.json", TransformerFile).architectures or []
+    return any(name.endswith(CLASSIFIER) for name in names)
+
+
+def encoder_folder(source: str | Path) -> Path:
+    """The folder of an encoder; a cross-encoder or another classifier is refused, although its body would load as one.
+
+    A pooling module makes any model an encoder, whatever its weights were trained for, unless scores come out.
+    """
+    folder = model_folder(source)
+    modules = list_modules(folder) if (folder / "modules.json").is_file() else []
+    pooled = any(kind.endswith(".Pooling") for kind, _ in modules)
+    classifier = not pooled and (folder / "config.json").is_file() and is_classifier(folder)
+    if classifier or scores_pairs(folder):
+        raise ModelError(
+            "this model is a reranker or another classifier, not an encoder",
+            file=source,
+            fix="name an encoder; rerankers are given as --reranker",
+        )
+    return folder
+
+
+def text_reader(source: str | Path) -> FolderReader:
+    """How the model of a folder reads texts: the tokenizer, prompts and lengths of its encoder, without the weights."""
+    settings = ModelSettings.read(model_folder(source))
+    check_folder(settings.transformer)
+    file = read_model_file(settings.transformer / "config.json", TransformerFile)
+    if file.model_type in ("bert", "distilbert") and file.max_position_embeddings is not None:
+        return FolderReader(settings, file.max_position_embeddings)
+    from liebig.model.families import family_of  # torch and transformers, which take seconds
+    from liebig.model.loading import quiet, read_config, readable
+
+    with quiet(), readable(settings.transformer):
+        config = read_config(settings.transformer)
+        positions = family_of(config.model_type).room(config)
+    return FolderReader(settings, positions)
 
 
 TOKENS_CPU = 1024  # of a row: what a cache holds

@@ -25,9 +25,9 @@ from liebig.base.errors import ModelError
 from liebig.base.records import Passage, Title
 from liebig.base.rng import key
 from liebig.methods.samplers import Sampler
-from liebig.model.loading import check_folder, load_weights, quiet, readable
+from liebig.model.loading import load_weights, quiet, readable
 from liebig.model.packed import Packed
-from liebig.model.settings import read_model_file
+from liebig.model.settings import check_folder, read_model_file
 from liebig.queries.sampling import (
     Cache,
     Decoder,
