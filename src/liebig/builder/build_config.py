@@ -134,7 +134,7 @@ class BuildConfig(Config):
 
     @property
     def may_train(self) -> bool:
-        """Whether the encoder may be trained on the documents: on request, with a teacher, or if it may be no retriever.
+        """Whether the encoder may be trained on the documents: on request, with a teacher, or if it may not retrieve.
 
         The bundled one retrieves already, and questions made from a corpus hardly see what such training does to it
         (`experiments/adaptation`).
