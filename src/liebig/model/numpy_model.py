@@ -198,10 +198,9 @@ class WeightFile:
         return self.get(name).astype(np.float32)
 
     def linear(self, *names: str) -> Linear:
-        """One product, or several of the same input side by side."""
-        weights = [self.floats(f"{name}.weight").T for name in names]
-        biases = [self.floats(f"{name}.bias") for name in names]
-        return Linear(np.ascontiguousarray(np.concatenate(weights, 1)), np.concatenate(biases))
+        """One product, or several of the same input side by side; a view, because BLAS reads a matrix either way."""
+        weights, biases = ([self.get(f"{name}.{part}") for name in names] for part in ("weight", "bias"))
+        return Linear(np.concatenate(weights, dtype=np.float32).T, np.concatenate(biases, dtype=np.float32))
 
     def norm(self, name: str, eps: float) -> LayerNorm:
         return LayerNorm(self.floats(f"{name}.weight"), self.floats(f"{name}.bias"), np.float32(eps))

@@ -169,7 +169,7 @@ def _as_arrays(layer: LeanLayer) -> EncoderLayer:
     first, second = (np.float32(eps) for eps in layer.eps)
 
     def linear(weight: Tensor, bias: Tensor) -> Linear:
-        return Linear(weight.T.contiguous().numpy(), bias.numpy())
+        return Linear(weight.T.numpy(), bias.numpy())
 
     return EncoderLayer(
         linear(torch.cat([w.query, w.key, w.value]), torch.cat([w.query_bias, w.key_bias, w.value_bias])),
