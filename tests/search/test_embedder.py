@@ -1,5 +1,7 @@
 """One engine from texts to vectors: the plain forward's vectors, whatever the size of the request."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +111,20 @@ def test_questions_in_int8_are_near_those_in_fp32():
         for precision in ("int8", "fp32")
     )
     assert (rough * exact).sum(1).min() > 0.999
+
+
+@pytest.mark.skipif(not byte_products(), reason="needs int8 dot products")
+def test_a_build_in_int8_does_not_import_torch():
+    code = """
+import sys
+import liebig.builder.build, liebig.builder.update
+from liebig import encoders
+from liebig.search.embed import Embedder
+
+assert Embedder.load(encoders.folder(), "cpu", precision="int8").precision == "int8"
+assert not {"torch", "transformers"} & sys.modules.keys()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_model_that_ranks_by_a_head_is_refused_by_everything_that_encodes(tmp_path):

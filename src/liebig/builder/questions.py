@@ -73,7 +73,7 @@ class QuestionsConfig(Config):
 
     collection: InputPath  # collection with passages
     each: int = Field(100, ge=0)  # maximum number of questions of a kind
-    pool: int = Field(3000, ge=1)  # maximum number of passages they are asked against
+    pool: int = Field(1000, ge=1)  # maximum number of passages they are asked against
     seed: int = Field(0, ge=0)  # draws documents, questions and pool
 
 
