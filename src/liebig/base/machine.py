@@ -290,11 +290,11 @@ def checked(name: str | None) -> str | None:
 
 
 def may_have_gpu() -> bool:
-    """Whether torch is worth asking for a GPU, which takes seconds: not on Linux without any driver's device."""
+    """Whether torch is worth asking for a GPU, which takes seconds: not without a driver's device."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
     drivers = map(Path, ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd"))  # CUDA, the same in WSL, ROCm
-    return WINDOWS or MACOS or any(driver.exists() for driver in drivers)
+    return WINDOWS or any(driver.exists() for driver in drivers)
 
 
 def chosen(name: str | None) -> str:

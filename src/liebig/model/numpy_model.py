@@ -269,6 +269,15 @@ class NumpyEncoder(FolderReader):
         return x_BD.astype(np.float32, copy=False)
 
 
+def in_half(folder: Path) -> bool:
+    """Whether weights are stored in half precision, as those are that were rounded to int8."""
+    path = folder / WEIGHTS
+    if not path.is_file():
+        return False
+    with safe_open(path, framework="numpy") as file:
+        return any(file.get_slice(name).get_dtype() == "F16" for name in file.keys())  # noqa: SIM118
+
+
 def refuse(folder: Path, config: Mapping[str, Any], settings: ModelSettings) -> None:
     """A model that this file does not compute needs torch, or a graph."""
     family = config.get("model_type")

@@ -48,13 +48,12 @@ from liebig.base.machine import (
     default_precision,
     free_cores,
     helpers,
-    may_have_gpu,
     set_threads,
     tokenizer_threads,
 )
 from liebig.base.records import Title
 from liebig.base.workspace import stamp_of
-from liebig.model.numpy_model import NumpyEncoder, NumpyModel
+from liebig.model.numpy_model import NumpyEncoder, NumpyModel, in_half
 from liebig.model.onnx_graph import OnnxEncoder, OnnxModel, graph_folder, is_export
 from liebig.model.settings import (
     LTR_HEAD,
@@ -619,7 +618,7 @@ class Embedder:
         """A model's folder on a device; an ONNX export runs on the CPU, and so does every model if torch is missing.
 
         `light` does without torch too where numpy can compute the model: importing torch takes longer than a question.
-        So does int8 on a machine without a GPU: its kernels need nothing of torch.
+        So does int8, whose kernels need nothing of it.
         """
         path = model_folder(path)
         if (path / LTR_HEAD).exists():
@@ -629,8 +628,8 @@ class Embedder:
                 fix="fine-tune with objective.kind=contrastive",
             )
         missing = find_spec("torch") is None
-        alone = str(device) == "cpu" or (device is None and (light or not may_have_gpu()))
-        if missing or (alone and (light or precision != "fp32")):
+        alone = light or precision == "int8" or (precision == "auto" and in_half(path))
+        if missing or (alone and str(device or "cpu") == "cpu"):
             try:
                 reader = NumpyEncoder(path) if graph_folder(path) is None else OnnxEncoder(path)
                 reader = reader.use(title=title, max_length=max_length, query_length=query_length)
