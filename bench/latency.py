@@ -2,7 +2,7 @@
 
     python bench/latency.py --data DATA --model MINILM [--passages 20000]
     python bench/latency.py --data DATA --passages 1000000 --vectors-only       ours alone, without words
-    python bench/latency.py --start                                             what a command takes to start
+    python bench/latency.py --start       what commands take to start, and a server until it has answered
 
 Ours searches words, passages and --sentences vectors of sentences per passage, and fuses them as a built retriever
 does; the other side searches words and passages. Texts are wiki passages of 100 words; vectors are drawn around a
@@ -19,14 +19,21 @@ import json
 import lzma
 import os
 import resource
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from urllib.error import URLError
+from urllib.parse import urlencode
+from urllib.request import urlopen
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,17 +80,42 @@ def main() -> None:
 
 
 def start() -> None:
-    """CPU seconds of commands, the lowest of three."""
-    for label, (words, code, goal) in COMMANDS.items():
-        seconds = []
-        for _ in range(3):
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            done = subprocess.run([sys.executable, *words], capture_output=True, check=False)
-            if done.returncode != code:
-                raise SystemExit(f"{label} ended with {done.returncode}: {done.stderr.decode()[-500:]}")
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        print(f"{label:32} {min(seconds):6.2f} CPU-s   goal {goal}")
+    """CPU seconds of commands, and of a server of 500 passages until it has answered; the lowest of three."""
+    from cold_search import QUESTION, make_folder
+
+    def command(words: list[str], code: int) -> None:
+        done = subprocess.run([sys.executable, *words], capture_output=True, check=False)
+        if done.returncode != code:
+            raise SystemExit(f"{words} ended with {done.returncode}: {done.stderr.decode()[-500:]}")
+
+    def server(folder: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        url = f"http://127.0.0.1:{port}/search?" + urlencode({"query": QUESTION})
+        words = [sys.executable, "-m", "liebig", "serve", str(folder), "--port", str(port)]
+        with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            while process.poll() is None:
+                time.sleep(0.1)
+                with suppress(URLError), urlopen(url, timeout=60) as answer:
+                    assert answer.status == 200, "an answer"
+                    break
+            process.send_signal(signal.SIGINT)
+
+    with tempfile.TemporaryDirectory() as name:
+        make_folder(Path(name) / "retriever", 500)
+        runs: dict[str, tuple[Callable[[], None], float]] = {
+            label: (partial(command, words, code), goal) for label, (words, code, goal) in COMMANDS.items()
+        }
+        runs["liebig serve, first answer"] = partial(server, Path(name) / "retriever"), 2
+        for label, (run, goal) in runs.items():
+            seconds = []
+            for _ in range(3):
+                before = resource.getrusage(resource.RUSAGE_CHILDREN)
+                run()
+                after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+            print(f"{label:32} {min(seconds):6.2f} CPU-s   goal {goal}", flush=True)
 
 
 def rows(path: Path) -> Iterator[str]:
