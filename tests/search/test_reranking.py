@@ -16,7 +16,6 @@ from liebig.base.records import Passage, Query
 from liebig.cli import make_app
 from liebig.commands.search import ask_retriever
 from liebig.model.cross_encoder import CrossEncoder
-from liebig.search.fusion import reciprocal_rank
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import read, write
 from liebig.search.systems import Hybrid, Recorded, Reranked
@@ -50,25 +49,28 @@ def reranking_folder(folder, cross, tmp_path_factory):
     return out
 
 
-def test_the_first_hits_are_ordered_anew_and_those_below_stay():
+def test_the_first_hits_are_ordered_by_both_scores_and_those_below_stay():
     queries = [Query("q", "x"), Query("r", "y")]
     parts = [
-        Recorded("a", {"q": [("p1", 9.0), ("p2", 8.0), ("p3", 7.0), ("p4", 6.0)], "r": []}),
-        Recorded("b", {"q": [("p1", 0.9)], "r": []}),
+        Recorded("a", {"q": [("p1", 9.0), ("p2", 8.0), ("p3", 5.0), ("p4", 4.0)], "r": []}),
+        Recorded("b", {"q": [], "r": []}),
     ]
     asked = []
 
     def score(pairs):
         asked.extend((query.id, [p.id for p in passages]) for query, passages in pairs)
-        return [np.array([float(p.id[1]) for p in passages], np.float32) for _, passages in pairs]
+        known = {"p1": -1.0, "p2": 3.0, "p3": 1.0}
+        return [np.array([known[p.id] for p in passages], np.float32) for _, passages in pairs]
 
-    system = Reranked(Hybrid(parts, reciprocal_rank), score, lambda id: Passage(id, ""), depth=3)
+    hybrid = Hybrid(parts, lambda lists: lists[0])
+    system = Reranked(hybrid, score, lambda id: Passage(id, ""), depth=3)
     answer = system.answer(queries, 4)
-    assert answer.hits == [[("p3", 3.0), ("p2", 2.0), ("p1", 1.0), ("p4", 0.0)], []]
+    # (9, 8, 5) and (-1, 3, 1) are (1, .75, 0) and (0, 1, .5), and each counts half.
+    assert answer.hits == [[("p2", 0.875), ("p1", 0.5), ("p3", 0.25), ("p4", -0.75)], []]
     assert asked == [("q", ["p1", "p2", "p3"]), ("r", [])]
     assert list(answer.parts) == ["a", "b", "hybrid"]
     assert [id for id, _ in answer.parts["hybrid"][0]] == ["p1", "p2", "p3", "p4"]
-    assert system.search(queries[:1], 1) == [[("p3", 3.0)]]
+    assert system.search(queries[:1], 1) == [[("p2", 0.875)]]
 
 
 def test_a_retriever_reranks_its_hybrid(reranking_folder, cross):
@@ -78,9 +80,11 @@ def test_a_retriever_reranks_its_hybrid(reranking_folder, cross):
     passages = [retriever.passage(result.id) for result in hybrid[:DEPTH]]
     scores = CrossEncoder.load(cross, device="cpu").score([(QUESTION, passage) for passage in passages])
     results = retriever.search(QUESTION, 6, "reranked")
-    order = np.argsort(-scores, kind="stable")
+    own = np.array([result.score for result in hybrid[:DEPTH]])
+    both = sum((part - part.min()) / (part.max() - part.min()) / 2 for part in (own, scores))
+    order = np.argsort(-both, kind="stable")
     assert [r.id for r in results] == [passages[i].id for i in order] + [r.id for r in hybrid[DEPTH:]]
-    assert [r.score for r in results[:DEPTH]] == pytest.approx(scores[order].tolist(), rel=1e-4, abs=1e-5)
+    assert [r.score for r in results[:DEPTH]] == pytest.approx(both[order].tolist(), rel=1e-4, abs=1e-4)
     assert [r.ranks["hybrid"] for r in results[:DEPTH]] == (order + 1).tolist()
     assert set(results[0].ranks) == {"bm25", "dense", "hybrid"}
     with pytest.raises(RecipeError, match="explained by its parts"):

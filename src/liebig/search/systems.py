@@ -30,7 +30,7 @@ from liebig.bm25 import search as bm25
 from liebig.bm25.search import BM25
 from liebig.indexes import exact_cpu, open_index
 from liebig.indexes.base import Index
-from liebig.search.fusion import FUSION_DEPTH, SENTENCES, Fuse, Hits
+from liebig.search.fusion import FUSION_DEPTH, SENTENCES, Fuse, Hits, weighted
 from liebig.vectors import Vectors, document_of, pieces_of
 from liebig.vectors.ranked import Ranked
 
@@ -365,9 +365,11 @@ class Hybrid(System):
 
 
 class Reranked(System):
-    """A system whose first `depth` hits a cross-encoder orders anew; those below keep their order.
+    """A system whose first `depth` hits are ordered anew, by their scores and a cross-encoder's; the others stay below.
 
-    `score` gives numbers to the passages of each query (`methods.reranker.scorer`), `passage` looks up their texts.
+    Both lists of scores are brought to [0, 1] and count half: a cross-encoder that was trained on other texts than these
+    knows something that the hybrid does not, and rarely more. `score` gives numbers to the passages of each query
+    (`methods.reranker.scorer`), `passage` looks up their texts.
     """
 
     def __init__(
@@ -384,7 +386,7 @@ class Reranked(System):
         return self.answer(queries, k).hits
 
     def answer(self, queries: Sequence[Query], k: int) -> Answer:
-        from liebig.methods.reranker import AT_ONCE, reordered  # imports torch, which BM25 does without
+        from liebig.methods.reranker import AT_ONCE  # imports torch, which BM25 does without
 
         first = self._system.answer(queries, max(k, self.depth))
         ids = [[id for id, _ in hits] for hits in first.hits]
@@ -402,11 +404,23 @@ class Reranked(System):
                 if any(passages for _, passages in candidates)
                 else [NONE for _ in candidates]
             )
-            ordered += [reordered(of_query, scores)[:k] for (_, of_query), scores in zip(some, values)]
+            ordered += [
+                _beside(hits, scores)[:k]
+                for hits, scores in zip(first.hits[start : start + AT_ONCE], values, strict=True)
+            ]
         return Answer(ordered, {**first.parts, self._system.name: first.hits})
 
 
 NONE = np.zeros(0, np.float32)  # the scores of no passage
+TRUST = 0.5  # of a cross-encoder's scores beside those of the hits (experiments/adaptation)
+
+
+def _beside(hits: Hits, scores: NDArray[np.float32]) -> Hits:
+    """The first hits by both scores; the others keep their order, with made-up scores below."""
+    first, rest = hits[: len(scores)], hits[len(scores) :]
+    ordered = weighted([first, [(id, float(v)) for (id, _), v in zip(first, scores)]], (1 - TRUST, TRUST))
+    floor = ordered[-1][1] if ordered else 0.0
+    return ordered + [(id, floor - place) for place, (id, _) in enumerate(rest, 1)]
 
 
 # Folding: several hits of one document become one. Equal scores keep the order of the hits.
