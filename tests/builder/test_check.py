@@ -154,9 +154,9 @@ def test_hits_become_values():
 
 
 def reranked(share):
-    """A judge of 60 questions whose hybrid finds the passage last of five, and a reranker that puts some first."""
+    """A judge of 60 questions whose hybrid finds the passage fifth of six, and a reranker that puts some first."""
     questions = [Question(str(i), (f"p{i}",), "title") for i in range(60)]
-    hits = [[(f"x{n}", 9.0 - n) for n in range(4)] + [(f"p{i}", 1.0)] for i in range(60)]
+    hits = [[(f"x{n}", 9.0 - n) for n in range(4)] + [(f"p{i}", 1.0), ("y", 0.0)] for i in range(60)]
     judge = SystemJudge(questions, {"bm25": hits, "start": hits}, speeds={"bm25": 100.0, "start": 50.0})
 
     def score(pairs):

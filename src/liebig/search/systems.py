@@ -367,8 +367,8 @@ class Hybrid(System):
 class Reranked(System):
     """A system whose first `depth` hits are ordered anew, by their scores and a cross-encoder's; the others stay below.
 
-    Both lists of scores are brought to [0, 1] and count half: a cross-encoder that was trained on other texts than these
-    knows something that the hybrid does not, and rarely more. `score` gives numbers to the passages of each query
+    Both lists of scores are brought to [0, 1] and count half: a cross-encoder that was trained on other texts than
+    these knows something that the hybrid does not, and rarely more. `score` gives numbers to the passages of each query
     (`methods.reranker.scorer`), `passage` looks up their texts.
     """
 
