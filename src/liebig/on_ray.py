@@ -54,6 +54,7 @@ def run_on_ray(stage: Stage, config: Config, out: Path, address: str, parts: int
     started = not ray.is_initialized()
     if started:
         where = {} if address == LOCAL else {"address": address}
+        os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's own workers give way to everything else
         try:
             if where and address != "auto":  # Ray itself tries for minutes
                 host, _, port = address.removeprefix("ray://").rpartition(":")

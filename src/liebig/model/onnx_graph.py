@@ -73,6 +73,11 @@ def write_graph(
 ) -> None:
     """Write a module that takes integers of B x L into a folder, as `model.onnx`; `about` is said beside it."""
     needs(*WRITERS)
+    for tensor in (
+        *graph.parameters(),
+        *graph.buffers(),
+    ):  # maps of the folder's files, which Windows could not move
+        tensor.data = tensor.data.clone()
     with tempfile.TemporaryDirectory() as scratch:
         plain = Path(scratch) / "plain.onnx"
         _trace(graph.eval(), plain, inputs, output, opset)
