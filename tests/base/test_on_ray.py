@@ -157,4 +157,6 @@ def test_a_cluster_that_does_not_start_is_one_sentence(error, item, monkeypatch)
         raise error("no node is there")
 
     monkeypatch.setattr(ray, "init", refuse)
+    monkeypatch.delenv("RAY_worker_niceness", raising=False)
     refused(item, "ray", "no node is there", monkeypatch)
+    assert os.environ["RAY_worker_niceness"] == "0", "or workers starve beside other work"
