@@ -53,20 +53,16 @@ def run_on_ray(stage: Stage, config: Config, out: Path, address: str, parts: int
         raise MissingDependency("ray", "ray", "--on") from None
     started = not ray.is_initialized()
     if started:
-        where = {} if address == LOCAL else {"address": address}
-        os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's own workers give way to everything else
+        where: dict[str, Any] = {"address": address}
+        if local := address == LOCAL:  # where Ray would let its workers give way to everything else
+            where = {"include_dashboard": False, "_system_config": {"worker_niceness": 0}}
         try:
-            if where and address != "auto":  # Ray itself tries for minutes
+            if not local and address != "auto":  # Ray itself tries for minutes
                 host, _, port = address.removeprefix("ray://").rpartition(":")
                 if not port.isdecimal():
                     raise ValueError("the address has no port")
                 socket.create_connection((host.strip("[]"), int(port)), CONNECT).close()
-            ray.init(
-                include_dashboard=False if not where else None,
-                log_to_driver=False,
-                logging_level="error",
-                **where,
-            )
+            ray.init(log_to_driver=False, logging_level="error", **where)
         except (
             Exception
         ) as error:  # Ray raises a bare one where a node of this machine does not start in time
