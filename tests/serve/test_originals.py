@@ -1,5 +1,6 @@
 """Original files: only those of indexed documents, never by a path of the request, and nothing in them runs."""
 
+import gzip
 import json
 import shutil
 from dataclasses import replace
@@ -19,6 +20,7 @@ TEXTS = {
     "deep/page.html": "<p>Barley on a page.</p><script>alert(1)</script>",
     "soil.pdf": "%PDF-1.4 barley",
     "sheet.bin": "barley\0",
+    "old.txt.gz": "Barley of last year.",
     "../secret.md": "Barley is a secret.",
     "/etc/hostname": "Barley at home.",
     "link.md": "Barley behind a link.",
@@ -35,6 +37,7 @@ def top(tmp_path_factory, new_generation):
     (top / "secret.md").write_text("secret")
     for name in ("note.md", "deep/page.html", "soil.pdf", "sheet.bin"):
         (source / name).write_text(TEXTS[name])
+    (source / "old.txt.gz").write_bytes(gzip.compress(TEXTS["old.txt.gz"].encode()))
     (source / "link.md").symlink_to(top / "secret.md")
     documents = {id: (id, "en", [("", [text.rstrip("\n\0").split("\n")[-1]])]) for id, text in TEXTS.items()}
     new_generation(out, documents, 1)
@@ -69,6 +72,12 @@ def test_text_is_shown_as_text_with_the_passage_marked(opened):
     assert answer.headers["content-type"].startswith("text/html")
     assert "sandbox" in answer.headers["content-security-policy"]
     assert '<li id="passage"><mark>Barley &lt;b&gt;grows&lt;/b&gt; &amp; ripens.</mark></li>' in answer.text
+
+
+def test_a_compressed_text_is_shown_as_what_it_holds(opened):
+    shown = opened("old.txt.gz")
+    assert shown.headers["content-type"].startswith("text/html")
+    assert '<li id="passage"><mark>Barley of last year.</mark></li>' in shown.text
 
 
 def test_html_is_sandboxed_and_loads_nothing(opened):

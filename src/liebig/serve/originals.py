@@ -26,6 +26,7 @@ from liebig.base.errors import DataError
 from liebig.base.own_sources import is_noted
 from liebig.base.records import Passage
 from liebig.formats.encoding import decode_text
+from liebig.formats.inputs import DAMAGE, DiskSource
 from liebig.formats.items import Where
 from liebig.search.explain import locate
 from liebig.search.retriever import Retriever
@@ -126,11 +127,13 @@ def _response(file: Path, passage: Passage, metadata: Mapping[str, str]) -> Resp
         return _sent(file, "pdf", "application/pdf", "inline")
     if suffix in HTML:
         return _sent(file, "html", "text/html", "inline")
-    if file.stat().st_size > LARGEST_SHOWN:
-        return _sent(file, "other", "application/octet-stream", "attachment")
     try:
-        text, _ = decode_text(file.read_bytes(), Where(str(file)))
-    except (DataError, ImportError):  # not text, or text in an encoding that only the readers can guess
+        with DiskSource(file).open() as stream:  # a compressed text is shown as what it holds
+            raw = stream.read(LARGEST_SHOWN + 1)
+        text = "" if len(raw) > LARGEST_SHOWN else decode_text(raw, Where(str(file)))[0]
+    except (*DAMAGE, DataError, ImportError):  # not text, or in an encoding that only the readers can guess
+        text = ""
+    if not text:
         return _sent(file, "other", "application/octet-stream", "attachment")
     page = _numbered(file.name, text.splitlines(), passage, metadata)
     return Response(page, media_type="text/html", headers={"Content-Security-Policy": POLICIES["text"]})
