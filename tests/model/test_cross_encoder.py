@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -275,6 +276,10 @@ def test_records_bring_their_titles(tmp_path: Path) -> None:
     np.testing.assert_array_equal(model.score(record, title="no"), model.score([("queries", "a corpus.")]))
 
 
+@pytest.mark.skipif(
+    tuple(map(int, version("tokenizers").split(".")[:3])) < (0, 23, 3),
+    reason="older ones cut a tie otherwise",
+)
 @pytest.mark.parametrize("room", [9, 10, 17])
 def test_pairs_are_cut_as_the_tokenizers_library_cuts_them(room: int) -> None:
     core = Core.from_str(tokenizer().core.to_str())
