@@ -16,8 +16,8 @@ killed once with SIGKILL.
 `late` is a cluster of two nodes (on this machine), of which the second joins while parts are made.
 
 `killed` encodes texts in one process, and again on four local workers of which two are killed while they encode. The
-bytes must be the same. One share is the CPU time of the one process over that of all workers, the other its time over
-theirs and their number (or that of the cores, if there are fewer); starts, lost work and the merge are included.
+bytes must be the same. One share is the CPU time of the one process over that of all workers, the other the same over their time
+and number (or that of the cores, if there are fewer); starts, lost work and the merge are included.
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ def killed(
         "texts": texts, "model": model, "precision": precision, "parts": parts, "cores": cores,
         "killed": len(victims), "files": len(same[0]), "one_process": alone,
         "workers": {"seconds": taken, "cpu": spent}, "share_of_cpu": alone["cpu"] / spent,
-        "share_of_speed": alone["seconds"] / min(WORKERS, cores) / taken,
+        "share_of_speed": alone["cpu"] / min(WORKERS, cores) / taken,
     }  # fmt: skip
     print(row)
     return row
