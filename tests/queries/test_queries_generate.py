@@ -10,7 +10,7 @@ import pytest
 from typer.main import get_command
 
 from liebig.base import config as recipes, pipeline
-from liebig.base.errors import DataError, RecipeError
+from liebig.base.errors import DataError
 from liebig.cli import make_app
 from liebig.collection import Collection
 from liebig.queries.consistency import clean
@@ -165,8 +165,3 @@ def test_a_file_that_is_not_of_generated_queries_names_the_line(collection, tmp_
         run(recipe(collection, {"kind": "file", "path": str(file)}), tmp_path / "out")
     with pytest.raises(DataError, match="no generated queries"):
         run(recipe(collection, {"kind": "file", "path": str(tmp_path)}), tmp_path / "out")
-
-
-def test_methods_that_cannot_give_so_many_queries_are_refused(collection, t5):
-    with pytest.raises(RecipeError, match="one query per passage"):
-        recipe(collection, model(t5, method={"kind": "greedy"}))

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from liebig.base.config import Config, InputPath, ModelPath, Unrecorded
 from liebig.base.errors import DataError
@@ -127,7 +127,7 @@ class QueryShards:
 
 
 class SampleMethod(Config):
-    """Nucleus and top-k sampling, as query-as-context does."""
+    """Nucleus and top-k sampling, as query-as-context does; top_k = 1 takes the likeliest token at each place."""
 
     kind: Literal["sample"] = "sample"
     top_p: float = Field(
@@ -145,28 +145,11 @@ class SampleMethod(Config):
         return Decoding(count, self.top_k, self.top_p, self.temperature)
 
 
-class GreedyMethod(Config):
-    """The likeliest token at each place: one query per passage."""
-
-    kind: Literal["greedy"] = "greedy"
-
-    def method(self, count: int) -> Decoding:
-        if count > 1:
-            raise ValueError("greedy search writes one query per passage: set count = 1, or sample")
-        return Decoding(count, top_k=1)
-
-
-MethodConfig = Annotated[SampleMethod | GreedyMethod, Field(discriminator="kind")]
-
-
 class SourceConfig(Config):
     """Who writes the queries."""
 
     on_device: ClassVar[bool] = False
     """Whether a model runs here, on a GPU if there is one."""
-
-    def check(self, count: int) -> None:
-        """Raise ValueError where this many queries per passage cannot be written."""
 
     @abstractmethod
     def writer(self, config: QueriesGenerateConfig, world: World) -> tuple[Writer, dict[str, Any]]:
@@ -180,7 +163,7 @@ class ModelSource(SourceConfig):
     path: ModelPath = Field(
         description="Folder written by liebig queries train, or a seq2seq model of transformers."
     )
-    method: MethodConfig = Field(default=SampleMethod(), description="Decoding: sample or greedy.")
+    method: SampleMethod = Field(default=SampleMethod(), description="How tokens are drawn.")
     prefix: str | None = Field(default=None, description="Text before every passage [default: the folder's].")
     title: Title | None = Field(
         default=None,
@@ -200,9 +183,6 @@ class ModelSource(SourceConfig):
     )
 
     on_device: ClassVar[bool] = True
-
-    def check(self, count: int) -> None:
-        self.method.method(count)
 
     def writer(self, config: QueriesGenerateConfig, world: World) -> tuple[Writer, dict[str, Any]]:
         generator = Generator.load(self.path).with_settings(
@@ -314,11 +294,6 @@ class QueriesGenerateConfig(Config):
     device: Annotated[str | None, Unrecorded()] = Field(
         default=None, description="cpu or cuda [default: the GPU if there is one]."
     )
-
-    @model_validator(mode="after")
-    def _sensible(self) -> QueriesGenerateConfig:
-        self.source.check(self.count)
-        return self
 
 
 SHARDS, LIMIT = "shards", 23
