@@ -100,7 +100,7 @@ class Body(NamedTuple):
     norm: LayerNorm
     embed: Callable[[Ragged], Floats]  # the states before the first layer
 
-    def states(self, tokens: Ragged, watch: Callable[[Floats], object] = nothing) -> Floats:
+    def states(self, tokens: Ragged, watch: Callable[[Floats], object] = lambda _: None) -> Floats:
         """The states after the last layer, T x D; `watch` is shown what goes into `qkv` and `up` of each layer."""
         x_TD, bounds = self.embed(tokens), tokens.offsets.tolist()
         for layer in self.layers:
@@ -260,7 +260,8 @@ class NumpyEncoder(FolderReader):
     def pooled(self, x_TD: Floats, bounds: Longs, skip: int) -> Floats:
         """The vector of each sequence, from its states."""
         if self.pooling == "mean" and skip == 0:  # all sequences together
-            x_BD = np.add.reduceat(x_TD, bounds[:-1]) / np.diff(bounds)[:, None].astype(np.float32)
+            lengths_B1 = np.diff(bounds)[:, None].astype(np.float32)
+            x_BD: Floats = (np.add.reduceat(x_TD, bounds[:-1]) / lengths_B1).astype(np.float32, copy=False)
         else:
             pool = POOLINGS[self.pooling]
             x_BD = np.stack([pool(x_TD[start:end], skip) for start, end in pairwise(bounds.tolist())])
@@ -327,7 +328,8 @@ class NumpyModel:
         threads: int = 1,
     ) -> None:
         self._encoder, self._unit, self._skip, self.width = encoder, unit, skip, encoder.width
-        self._states, self._threads = encoder.body.states, 1
+        self._states: Callable[[Ragged], Floats] = encoder.body.states
+        self._threads = 1
         if precision == "int8":
             from liebig.model.kernels.int8 import Int8Forward  # compiled code
 
