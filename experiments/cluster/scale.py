@@ -335,7 +335,7 @@ def killed(
     assert same[0] == same[1], "other bytes"
     spent, cores = sum(cpu.values()), len(os.sched_getaffinity(0))
     row = {
-        "texts": texts, "model": model, "precision": precision, "parts": parts, "cores": cores,
+        "texts": texts, "model": Path(model).name, "precision": precision, "parts": parts, "cores": cores,
         "killed": len(victims), "files": len(same[0]), "one_process": alone,
         "workers": {"seconds": taken, "cpu": spent}, "share_of_cpu": alone["cpu"] / spent,
         "share_of_speed": alone["cpu"] / min(WORKERS, cores) / taken,
