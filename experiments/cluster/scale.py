@@ -16,8 +16,8 @@ killed once with SIGKILL.
 `late` is a cluster of two nodes (on this machine), of which the second joins while parts are made.
 
 `killed` encodes texts in one process, and again on four local workers of which two are killed while they encode. The
-bytes must be the same. One share is the CPU time of the one process over that of all workers, the other the same over their time
-and number (or that of the cores, if there are fewer); starts, lost work and the merge are included.
+bytes must be the same. One share is the CPU time of the one process over that of all workers, the other the same over
+their time and number (or that of the cores, if there are fewer); starts, lost work and the merge are included.
 """
 
 from __future__ import annotations
