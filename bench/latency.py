@@ -27,11 +27,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
@@ -92,14 +91,19 @@ def start() -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        url = f"http://127.0.0.1:{port}/search?" + urlencode({"query": QUESTION})
+        url = f"http://127.0.0.1:{port}/search?" + urlencode({"q": QUESTION})
         words = [sys.executable, "-m", "liebig", "serve", str(folder), "--port", str(port)]
         with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             while process.poll() is None:
                 time.sleep(0.1)
-                with suppress(URLError), urlopen(url, timeout=60) as answer:
-                    assert answer.status == 200, "an answer"
+                try:
+                    urlopen(url, timeout=60).close()
                     break
+                except HTTPError as error:  # an answer, but not to the question
+                    process.kill()
+                    raise SystemExit(f"liebig serve: {error}") from None
+                except (ConnectionError, URLError):  # it does not listen yet
+                    continue
             process.send_signal(signal.SIGINT)
 
     with tempfile.TemporaryDirectory() as name:

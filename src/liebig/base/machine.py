@@ -214,12 +214,10 @@ def set_threads() -> int:
 
 
 def compute_alone() -> None:
-    """Let the calling thread compute without others beside it."""
+    """Let the calling thread compute without others beside it; torch too, where the model at hand needed it."""
     _alone.threads = 1
-    if find_spec("torch") is not None:
-        import torch
-
-        torch.set_num_threads(1)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 _alone = threading.local()
