@@ -107,6 +107,28 @@ def test_a_kind_with_few_questions_is_left_out():
     assert check.enough(many + few) == many
 
 
+@pytest.mark.parametrize(
+    ("answered", "left"), [(("title", "keywords"), ["title", "keywords"]), (("title",), ["title"]), ((), [])]
+)
+def test_a_kind_that_no_system_answers_is_left_out(answered, left, monkeypatch, tmp_path):
+    class Finds:
+        def search(self, queries, k):
+            return [
+                [(q.text.split()[-1] if q.text.split()[0] in answered else "other", 1.0)] for q in queries
+            ]
+
+    class Encoded:
+        def system(self, path, model):
+            return Finds()
+
+    made = [Question(f"{kind} p{i}", (f"p{i}",), kind) for kind in ("title", "keywords") for i in range(20)]
+    monkeypatch.setattr(check, "read_questions", lambda path: made)
+    monkeypatch.setattr(check, "open_system", lambda path: Finds())
+    config = check.CheckConfig.model_construct(questions=tmp_path, bm25=tmp_path, encoders={})
+    judge = check._judge(config, Encoded(), tmp_path, tmp_path, {"start": tmp_path}, {})
+    assert list(dict.fromkeys(question.kind for question in judge.questions)) == left
+
+
 def test_few_questions_of_a_user_change_little_and_many_decide():
     def expected(count):
         judge = judge_of({"bm25": 0.2, "start": 0.8, "start+": 0.5}, count=count, kinds=(OWN,))

@@ -55,6 +55,7 @@ from liebig.search.systems import (
 CHECKS, SPREAD = "checks.json", "spread.json"
 CASES = 3  # questions shown that are won and lost
 FEWEST = 10  # with fewer questions of a kind, systems cannot be told apart by it
+ANSWERED = 0.05  # of the measure: a kind of question that no system answers better tells none from another
 FAIR = 0.5  # share of BM25's value that an encoder reaches alone if it is a retriever already
 
 
@@ -141,9 +142,11 @@ def _judge(
     bm25: Path,
     encoders: Mapping[str, Path],
     sentences: Mapping[str, Path],
+    without: frozenset[str] = frozenset(),
 ) -> SystemJudge:
+    """The systems after they answered the questions, but for kinds that are left out, or that none of them answers."""
     judge = SystemJudge(
-        enough(read_questions(questions)),
+        [one for one in enough(read_questions(questions)) if one.kind not in without],
         display_only=frozenset(config.display_only),
         scales={} if config.spread is None else {START: read_spread(config.spread)},
     )
@@ -155,7 +158,22 @@ def _judge(
         for name, path in sentences.items():
             model, parts = config.query_models.get(name), config.sentence_parts.get(name, (path,))
             judge.ask_sentences(name, [encoded.sentences(part, model) for part in parts])
+        if unanswered := unanswered_kinds(judge):
+            return _judge(config, encoded, questions, bm25, encoders, sentences, without | unanswered)
     return judge
+
+
+def unanswered_kinds(judge: SystemJudge) -> frozenset[str]:
+    """Kinds of made-up questions that neither words nor meaning answers, such as those about the lines of a log.
+
+    The rule would take their values for those of people's questions that flatter vectors or words as usual.
+    """
+    alone = [SystemChoice(system="bm25"), *(SystemChoice(encoder, "dense") for encoder in judge.encoders)]
+    best: dict[str, float] = {}
+    for system in alone:
+        for kind, values in judge.by_kind(judge.values(system)).items():
+            best[kind] = max(best.get(kind, 0.0), float(values.mean()))
+    return frozenset(kind for kind, value in best.items() if kind not in (OWN, MODEL) and value < ANSWERED)
 
 
 class EncodedOnce:
@@ -445,8 +463,8 @@ def sentences(checks: Mapping[str, Any]) -> list[str]:
     if not checks["rows"] and checks.get("headline"):
         return [checks["headline"]]
     if not checks["rows"]:
-        return [f"Questions made from the documents: {made}. Too few to tell systems apart: BM25 and the "
-                "untrained encoder are used together, with equal weights."]  # fmt: skip
+        return [f"Questions made from the documents: {made}. Too few that any system answers to tell systems apart: "
+                "BM25 and the untrained encoder are used together, with equal weights."]  # fmt: skip
     lines = [checks["headline"], f"Asked: {made}; {checks['measure']} by {_asked(checks['questions'])}:"]
     return [*lines, *_table(checks), *checks["why"]]
 
