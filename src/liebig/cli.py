@@ -13,7 +13,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
 from types import NoneType
 from typing import Annotated, Any, get_args
@@ -124,10 +124,11 @@ def guarded(function: Callable[..., None]) -> Callable[..., None]:
         for volume in VOLUMES:
             if kwargs.pop(volume):
                 set_volume(volume)
-        # On a cluster every worker publishes its part.
-        written = () if kwargs.get("on") else getattr(sys.modules[function.__module__], "WRITTEN", ("out",))
-        with reported(), at_hand(kwargs, written) as local:
-            function(*args, **(kwargs if kwargs.get("on") else local))
+        written = getattr(sys.modules[function.__module__], "WRITTEN", ("out",))
+        # The workers of a cluster fetch and publish by themselves.
+        local = nullcontext(kwargs) if kwargs.get("on") else at_hand(kwargs, written)
+        with reported(), local as values:
+            function(*args, **values)
 
     signature = inspect.signature(function, eval_str=True)
     volumes = [

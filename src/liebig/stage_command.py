@@ -26,7 +26,7 @@ from liebig.base.config import Config, Input, InputPath, ModelInput, ModelPath
 from liebig.base.errors import RecipeError, WorkspaceError
 from liebig.base.json_output import print_json, without_text
 from liebig.base.pipeline import Stage, run_as_rank
-from liebig.base.storage import address
+from liebig.base.storage import address, fetched
 from liebig.base.workspace import WHOLE, StagePart
 from liebig.commands import METAVARS
 
@@ -181,7 +181,7 @@ def stage_command(form: Form, load: Callable[[], Stage]) -> Callable[..., None]:
 
                 run_on_ray(stage, config, out, on, parts)
         if as_json:
-            print_json(json.loads((out / stage.document).read_text(encoding="utf-8")))
+            print_json(json.loads((fetched(out) / stage.document).read_text(encoding="utf-8")))
 
     command.__signature__ = form.signature()  # type: ignore[attr-defined]  # typer reads it
     command.__name__ = form.name.replace(" ", "_")

@@ -195,6 +195,32 @@ def test_names_that_leave_the_folder_are_refused(cache, monkeypatch):
         storage.fetched(Path("memory://bucket/folder"))
 
 
+def test_names_that_are_other_files_on_windows_are_refused_there(cache, monkeypatch):
+    cache.pipe("/bucket/folder/D:escaped", b"")
+    monkeypatch.setattr(storage, "WINDOWS", True)
+    with pytest.raises(LiebigError, match="has a file of the name 'D:escaped'"):
+        storage.fetched(Path("memory://bucket/folder"))
+
+
+def test_a_copy_lies_at_a_path_that_windows_allows(tmp_path):
+    copy = storage.place("http://127.0.0.1:80/notes?version=1")
+    assert copy == tmp_path / "cache" / "shared" / "http" / "127.0.0.1%3A80" / "notes%3Fversion=1"
+
+
+def test_the_workers_of_a_cluster_read_and_write_addresses_by_themselves(cache, small_model, monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        "liebig.on_ray.run_on_ray", lambda stage, config, out, *more: calls.append((config, out))
+    )
+    address = "memory://bucket/texts.jsonl"
+    cache.pipe("/bucket/texts.jsonl", b'{"_id": "a", "text": "Some text."}\n')
+    command = ("encode", address, "--model", small_model, "--on", "ray", "--out", "memory://bucket/vectors")
+    liebig(*command)
+    [(config, out)] = calls
+    assert (config.source, out) == (Path(address), Path("memory://bucket/vectors"))
+    assert not storage.place(address).exists()
+
+
 def test_processes_of_torchrun_do_not_write_an_address(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with (

@@ -19,10 +19,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from liebig.base.errors import LiebigError, MissingDependency, RecipeError, ResourceError, WorkspaceError
-from liebig.base.machine import cache_folder, process_count
+from liebig.base.machine import WINDOWS, cache_folder, process_count
 
 T = TypeVar("T")
 ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+([^/].*)")  # a Path has one slash where an address has two
+FORBIDDEN = re.compile(r'[<>:"|?*\\]')  # in names of files on Windows; a port has a colon
 NOT_STORAGE = ("ray", "hf", "liebig", "stdlib")
 WHOLE = ("manifest.json", "retriever.json")  # names that say that a folder is finished
 WRITING = ".publishing"
@@ -51,7 +52,8 @@ def place(path: str | Path) -> Path:
     inner = PurePosixPath(rest.lstrip("/"))
     if ".." in inner.parts:
         raise RecipeError("an address cannot have .. in it", file=str(address(path)), fix="write it out")
-    return cache_folder() / "shared" / protocol / inner
+    name = FORBIDDEN.sub(lambda sign: f"%{ord(sign[0]):02X}", str(inner))
+    return cache_folder() / "shared" / protocol / name
 
 
 def fetched(path: T) -> T | Path:
@@ -136,7 +138,7 @@ def _listed(storage: Any, root: str) -> Seen:
     listed: Seen = {}
     for full, info in found.items():
         name = full.removeprefix(root).strip("/")
-        if ".." in PurePosixPath(name).parts or "\\" in name:
+        if ".." in PurePosixPath(name).parts or "\\" in name or (WINDOWS and ":" in name):
             raise WorkspaceError(f"has a file of the name {name!r}", file=root, fix="rename it")
         stamp = next((str(info[key]) for key in STAMPS if info.get(key) is not None), "")
         listed[name] = [info.get("size"), stamp]
