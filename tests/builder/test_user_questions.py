@@ -21,6 +21,7 @@ from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
 from liebig.model.encoder import Encoder
 from liebig.model.kernels import int8
+from liebig.model.kernels.lean_forward import body_of
 from liebig.search.retriever_folder import read
 from liebig.search.systems import System
 from liebig.vectors import Vectors, write_vectors
@@ -268,7 +269,7 @@ def test_the_layers_below_a_map_stay_in_int8(tmp_path, monkeypatch):
     assert len(learned.tail) == len(start.tail) + 2  # the map, and normalising again
     monkeypatch.setattr(int8, "byte_products", lambda: "avx512_vnni")
     monkeypatch.delenv(PRECISION)  # tests compute in fp32
-    assert int8.choose("auto", learned.backbone) == "int8"
+    assert int8.choose("auto", body_of(learned.backbone)) == "int8"
     before, after = start.backbone.state_dict(), learned.backbone.state_dict()
     assert before.keys() == after.keys()
     layers = [name for name in before if ".cls." not in name]  # the bundled encoder has no masked-LM head
