@@ -56,13 +56,13 @@ from liebig.search.embed import (
 )
 from liebig.text.layout import Role, RoleLayout
 from liebig.text.sentences import spans
+from liebig.vectors import SHARDS, Shard, ShardFile, Vectors, write_shard, write_summary
+from liebig.vectors.quantise import Floats, Type
 
 if TYPE_CHECKING:
     import torch
 
     from liebig.train.distributed import World
-from liebig.vectors import SHARDS, Shard, ShardFile, Vectors, write_shard, write_summary
-from liebig.vectors.quantise import Floats, Type
 
 What = Literal["passages", "queries", "documents", "sentences"]
 

@@ -311,7 +311,7 @@ class Tokenizer:
 
     @classmethod
     def from_folder(cls, path: str | Path) -> Tokenizer:
-        """The fast tokenizer of a model folder: tokenizer.json, or the older files (`folder.py`)."""
+        """The fast tokenizer of a model folder: from tokenizer.json or vocab.txt."""
         files = sorted(Path(path).glob("*.*"))
         return _loaded(Path(path), *((file.name, *stamp_of(file.stat())) for file in files))
 
