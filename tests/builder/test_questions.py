@@ -111,3 +111,10 @@ def test_of_a_single_document_passages_are_held_out(tmp_path):
     held = questions.hold_out(collection, lambda _: True, 0)
     assert len(held) == 20
     assert all(id.startswith("d0-") for id in held)
+
+
+@pytest.mark.parametrize(
+    ("passages", "size"), [(10, 1000), (1500, 1000), (6000, 2000), (12_000, 3000), (10**6, 3000)]
+)
+def test_the_pool_grows_with_the_corpus(passages, size):
+    assert questions.pool_size(passages, 3000) == size

@@ -16,6 +16,7 @@ from liebig import encoders
 from liebig.base.errors import RecipeError
 from liebig.base.machine import PRECISION
 from liebig.model.backbone import Backbone
+from liebig.model.body import Body
 from liebig.model.kernels import int8
 from liebig.model.kernels.int8 import Copies, Int8Forward, Weight, calibrate, choose, is_rounded
 from liebig.model.kernels.lean_forward import LeanForward, body_of, read_layers
@@ -30,7 +31,7 @@ from liebig.model.kernels.registers import (
     store,
     tile,
 )
-from liebig.model.numpy_model import Body, NumpyEncoder
+from liebig.model.numpy_model import NumpyEncoder
 from liebig.model.packed import Packed
 
 

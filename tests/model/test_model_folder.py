@@ -23,7 +23,8 @@ from liebig.model.encoder import Encoder
 from liebig.model.folder import load_heads, written_beside
 from liebig.model.loading import quiet
 from liebig.model.pooling import Dense, Normalize
-from liebig.model.settings import encoder_folder, text_reader
+from liebig.model.settings import encoder_folder
+from liebig.model.text_reader import text_reader
 from liebig.search.embed import Embedder
 from tests.worlds.models import FAMILIES, TEXTS, random_row, tiny, tokenizer
 

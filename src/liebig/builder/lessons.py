@@ -61,7 +61,7 @@ from liebig.methods.teacher import TeacherVectors, TextSource
 from liebig.model.encoder import Encoder
 from liebig.model.loading import FolderBackbone
 from liebig.model.pooling import Dense, Normalize
-from liebig.model.settings import text_reader
+from liebig.model.text_reader import text_reader
 from liebig.search.embed import Embedder
 from liebig.stages.encode import STAGE as ENCODE
 from liebig.stages.passages import GENERATED

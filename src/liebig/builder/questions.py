@@ -60,6 +60,10 @@ WORDS = (5, 25)  # of a sentence that is a question; BM25 knows which scripts ha
 KEYWORDS = (2, 6)
 OWN = "yours"  # the kind of a user's own questions (user_questions.py), judged by people
 MODEL = "model"  # those that a language model judged, whoever else did
+SMALL_POOL, SHARE_OF_ALL = (
+    1000,
+    3,
+)  # passages that are asked in any case, and beyond them no more than a third of all
 SALIENT = 12  # words of a passage that keywords are drawn from
 RELATED = 10_000  # passages at most whose words are related to each other
 NEAR, TELLING = 5, 8  # passages that share salient words, and how many salient words of each
@@ -73,7 +77,7 @@ class QuestionsConfig(Config):
 
     collection: InputPath  # collection with passages
     each: int = Field(100, ge=0)  # maximum number of questions of a kind
-    pool: int = Field(1000, ge=1)  # maximum number of passages they are asked against
+    pool: int = Field(3000, ge=1)  # maximum number of passages they are asked against
     seed: int = Field(0, ge=0)  # draws documents, questions and pool
 
 
@@ -109,7 +113,8 @@ def write_questions(config: QuestionsConfig, folder: Folder) -> None:
     write_lines(folder.path / HELD, sorted(held))
     with CollectionWriter(folder.path) as writer:
         answers = {id for question in questions for id in question.passages}
-        for passage in draw_pool(collection, answers, config.pool, config.seed):
+        size = pool_size(collection.count("passages"), config.pool)
+        for passage in draw_pool(collection, answers, size, config.seed):
             writer.add(Item(bare(passage, cuts[passage.id]), Where(str(collection.path))))
     if len(rest) >= LEAST:
         _write_pairs(folder.path / PAIRS, rest, collection)
@@ -342,6 +347,11 @@ def _pieces(text: str) -> list[str]:
     """A text cut into words; in scripts without spaces into two characters each, about the length of a word there."""
     pieces: list[str] = PIECE.findall(text)
     return pieces
+
+
+def pool_size(passages: int, most: int) -> int:
+    """A thousand of few passages, so that a check costs little beside encoding them all; else a third, up to `most`."""
+    return min(most, max(SMALL_POOL, passages // SHARE_OF_ALL))
 
 
 def draw_pool(collection: Collection, answers: set[str], size: int, seed: int) -> list[Passage]:

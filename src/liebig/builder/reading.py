@@ -20,7 +20,7 @@ from liebig.builder.runner import Builder
 from liebig.formats.convert import user_converters
 from liebig.formats.ledger import FILES, SKIPPED, summary_lines
 from liebig.formats.output import json_line
-from liebig.model.settings import text_reader
+from liebig.model.text_reader import text_reader
 from liebig.search.retriever_folder import WORK
 from liebig.stages.init import STAGE as INIT, InitConfig
 from liebig.stages.passages import AUTO, COPIES, LENGTH, STAGE as PASSAGES, PassagesConfig

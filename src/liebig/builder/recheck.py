@@ -2,7 +2,7 @@
 
 Nothing in the folder changes. Questions are made from its passages as a build makes them, and asked of a pool that is
 encoded by the folder's own encoder, in a temporary folder; a user's questions are asked beside them. The vectors of all
-passages are those of the folder. Cost: the pool encoded once, about a thousand passages, and its sentences.
+passages are those of the folder. Cost: the pool encoded once, one to three thousand passages, and its sentences.
 """
 
 from __future__ import annotations

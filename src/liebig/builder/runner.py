@@ -22,7 +22,7 @@ from liebig.indexes import open_index
 from liebig.indexes.base import Index
 from liebig.indexes.exact import ExactIndex
 from liebig.indexes.faiss import FaissIndex
-from liebig.model.settings import text_reader
+from liebig.model.text_reader import text_reader
 from liebig.search import retriever_folder as description
 from liebig.search.embed import pools_sentences
 from liebig.search.retriever_folder import WORK

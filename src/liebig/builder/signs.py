@@ -22,7 +22,7 @@ from liebig.base.records import Passage
 from liebig.bm25.analysis import HAS_UNSPACED
 from liebig.collection import Collection
 from liebig.collection.lookup import hash64
-from liebig.model.settings import text_reader
+from liebig.model.text_reader import text_reader
 from liebig.text.sentences import spans
 from liebig.text.tokenizer import Tokenizer
 

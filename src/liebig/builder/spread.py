@@ -1,6 +1,6 @@
 """The unit of the vectors' scores in a hybrid, measured over all passages (`fusion.weighted` with the norm `spread`).
 
-The check compares systems on a pool of about a thousand passages. In an index of ten times as many, the tenth hit is
+The check compares systems on a pool of at most 3,000 passages. In an index of ten times as many, the tenth hit is
 nearer to the first, so the unit of the pool would be too large there, and the vectors would count for too little. This
 stage asks the questions of the check of all passages and writes the unit to `spread.json`. Builds run it before the
 check, which then compares the hybrid with the unit that it is served with; updates run it after the index has changed,

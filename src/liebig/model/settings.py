@@ -476,22 +476,6 @@ def encoder_folder(source: str | Path) -> Path:
     return folder
 
 
-def text_reader(source: str | Path) -> FolderReader:
-    """How the model of a folder reads texts: the tokenizer, prompts and lengths of its encoder, without the weights."""
-    settings = ModelSettings.read(model_folder(source))
-    check_folder(settings.transformer)
-    file = read_model_file(settings.transformer / "config.json", TransformerFile)
-    if file.model_type in ("bert", "distilbert") and file.max_position_embeddings is not None:
-        return FolderReader(settings, file.max_position_embeddings)
-    from liebig.model.families import family_of  # torch and transformers, which take seconds
-    from liebig.model.loading import quiet, read_config, readable
-
-    with quiet(), readable(settings.transformer):
-        config = read_config(settings.transformer)
-        positions = family_of(config.model_type).room(config)
-    return FolderReader(settings, positions)
-
-
 TOKENS_CPU = 1024  # of a row: what a cache holds
 TOKENS_INT8 = 4096  # which is computed in blocks that a cache holds
 Floats = NDArray[np.float32]

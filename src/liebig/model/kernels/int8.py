@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from liebig.base.compiled import byte_products
 from liebig.base.errors import RecipeError
 from liebig.base.machine import DOT, PRECISION, VNNI, default_precision
+from liebig.model.body import Body, EncoderLayer, Norm
 from liebig.model.kernels.registers import (
     LANES,
     PANEL,
@@ -68,7 +69,6 @@ from liebig.model.kernels.registers import (
     sub,
     tile,
 )
-from liebig.model.numpy_model import Body, EncoderLayer, Norm
 from liebig.model.settings import Floats, Longs, Precision
 from liebig.ragged import Ragged, offsets_of
 

@@ -28,8 +28,8 @@ import torch
 from torch import Tensor
 
 from liebig.model.backbone import Backbone
+from liebig.model.body import Body, EncoderLayer, LayerNorm, Linear, Norm
 from liebig.model.kernels.lean import LEAN, LeanLayer, LeanWeights
-from liebig.model.numpy_model import Body, EncoderLayer, LayerNorm, Linear, Norm
 from liebig.model.packed import Packed
 from liebig.model.settings import Floats
 from liebig.ragged import Ragged
