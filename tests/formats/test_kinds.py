@@ -214,8 +214,6 @@ def test_manual_pages_are_known_by_suffix_and_start():
     assert parsed.sections[1].paragraphs == ("-v\nSay more.",)
     parsed = parse_man(".TH MILL 8\n.SH NAME\nM\\(:uhle \\(Fogro\\(ss\\(Fc \\['e]t\\['e] \\[u0416]\n")
     assert parsed.sections[0].paragraphs == ("M\u00fchle \u00abgro\u00df\u00bb \u00e9t\u00e9 \u0416",)
-    parsed = parse_man(".TH MILL 8\n.SH NAME\nhalf \\[uD800] \\[uDFFF]\n")
-    assert parsed.sections[0].paragraphs == ("half \ufffd \ufffd",)
 
 
 def test_binary_files_are_of_no_kind():

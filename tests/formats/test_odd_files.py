@@ -110,6 +110,30 @@ def test_what_cannot_be_read_says_why(name, data, reason):
         texts(name, data)
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("a.1", b".TH A 1\n.SH NAME\nhalf \\[uD800]\n", "half \ufffd"),
+        ("a.eml", b"Content-Type: text/plain; charset=utf-7\n\nhalf +2AA-\n", "half \ufffd"),
+        ("a.eml", b"Subject: =?unicode_escape?q?=5Cud800?=\n\nText\n", "\ufffd"),
+        ("a.eml", b'Content-Type: multipart/mixed; boundary=b\n\n--b\nContent-Type: text/plain; name="x"\n\nText\n--b\n'
+         b'Content-Type: text/plain; name="\xe9.txt"\n\nText\n--b--\n', "Attachment: \ufffd.txt"),
+    ],
+)  # fmt: skip
+def test_half_a_character_in_a_file_is_a_mark_in_its_document(name, data, said, tmp_path):
+    (tmp_path / name).write_bytes(data)
+    ledger = Ledger(strict=True)
+    [match] = detect(tmp_path, ledger=ledger)
+    [document] = [item.record for item in match.items(Options(ledger=ledger))]
+    texts = [document.title, *(text for section in document.sections for text in section.paragraphs)]
+    assert any(said in text for text in texts)
+
+
+def test_an_encoded_word_of_an_impossible_encoding_stays_as_it_is():
+    message = message_article(b"Subject: =?\xe9?q?a?=\n\nText\n", "a.eml")
+    assert (message.title, message.sections[0].paragraphs) == ("=?\u00e9?q?a?=", ("Text",))
+
+
 def test_a_private_key_is_never_read():
     key = BytesSource("server.key", b"-----BEGIN RSA PRIVATE KEY-----\nAAAA\n")
     assert kind_of(key) is None

@@ -6,7 +6,9 @@ names. One that is binary or empty is listed; one that cannot be read too, if th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document
@@ -22,6 +24,7 @@ from liebig.formats.parsers import BY_SUFFIX, KINDS, FileKind, articles, kind_of
 from liebig.formats.preview import Preview
 from liebig.formats.rows import check_text
 
+HALF = re.compile("[\ud800-\udfff]")
 PLAIN = frozenset(KINDS["text"].suffixes)
 # What Windows does not take in the name of a file: these characters, a dot or space at its end, names of devices.
 # Suffixes of data: such a file is a document only in a folder, and where no format of data fits it.
@@ -90,7 +93,7 @@ def _items(name: str, file: InputSource, options: Options) -> Iterator[Item]:
         if encoding != UTF_8:
             options.ledger.guessed[file.label] = encoding
 
-    for article in _articles(file, kind, converter, said):
+    for article in map(_whole, _articles(file, kind, converter, said)):
         if not article.title and not article.sections:
             continue
         if cut := article.metadata.get(CUT):
@@ -98,6 +101,26 @@ def _items(name: str, file: InputSource, options: Options) -> Iterator[Item]:
         id = as_id(f"{name}:{article.part}" if article.part else name, where)
         metadata = {**about, **{key: value for key, value in article.metadata.items() if key != CUT}}
         yield Item(Document(id, article.title or file.stem, article.sections, metadata), where)
+
+
+def _whole(article: Article) -> Article:
+    """U+FFFD in place of half a character: files can name one, and UTF-8 cannot hold it."""
+    texts = [article.title, *article.metadata.values()]
+    texts += [text for section in article.sections for text in (section.heading, *section.paragraphs)]
+    try:
+        "".join(texts).encode("utf-8")
+    except UnicodeEncodeError:
+        sections = tuple(
+            replace(one, heading=_filled(one.heading), paragraphs=tuple(map(_filled, one.paragraphs)))
+            for one in article.sections
+        )
+        metadata = {name: _filled(value) for name, value in article.metadata.items()}
+        return article._replace(title=_filled(article.title), sections=sections, metadata=metadata)
+    return article
+
+
+def _filled(text: str) -> str:
+    return HALF.sub("\ufffd", text)
 
 
 def _articles(

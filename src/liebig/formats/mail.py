@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import email
 from collections.abc import Iterator
-from email.errors import HeaderParseError
+from email.errors import MessageError
 from email.header import decode_header, make_header
 from email.message import EmailMessage, MIMEPart
 from email.policy import EmailPolicy
@@ -107,7 +107,7 @@ def _decoded(text: str) -> str:
         return text
     try:
         return str(make_header(decode_header(text)))
-    except (ValueError, LookupError, HeaderParseError):  # of an encoding that is not known, or broken
+    except (ValueError, LookupError, MessageError):  # of an encoding that is not known, or broken
         return text
 
 

@@ -110,6 +110,5 @@ def _glyph(match: re.Match[str]) -> str:
         return unicodedata.normalize("NFC", name[1] + ACCENTS[name[0]])
     code = name[1:].partition("_")[0]
     if name[0] == "u" and len(code) in (4, 5) and re.fullmatch("[0-9A-F]+", code):
-        character = chr(int(code, 16))
-        return "\ufffd" if "\ud800" <= character <= "\udfff" else character  # half of a character
+        return chr(int(code, 16))
     return GLYPHS.get(name, " ")
