@@ -19,7 +19,7 @@ from liebig.builder.signs import signs_of, signs_of_texts
 from liebig.builder.update import update
 from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
-from liebig.model.settings import text_reader
+from liebig.model.text_reader import text_reader
 from liebig.ragged import Ragged
 from liebig.search.fusion import weighted_by
 from liebig.search.retriever import Retriever
