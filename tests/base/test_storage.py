@@ -187,6 +187,21 @@ def test_a_package_that_is_missing_is_named(monkeypatch, tmp_path):
     assert "s3://bucket/vectors: needs another package: Install s3fs to access S3" in said
 
 
+def test_the_stages_of_a_recipe_are_added_to_a_run_at_an_address(cache, tmp_path):
+    (tmp_path / "texts.jsonl").write_text('{"_id": "a", "text": "Some text."}\n')
+    recipe = tmp_path / "recipe.toml"
+    stage = f'[stages.NAME]\nkind = "init"\npaths = ["{(tmp_path / "texts.jsonl").as_posix()}"]\n'
+    recipe.write_text(stage.replace("NAME", "first"))
+    liebig("run", recipe, "--out", "memory://bucket/run")
+    first = names(cache, "memory://bucket/run")
+    assert "first/manifest.json" in first
+    storage.fetched(Path("memory://bucket/run/first"))  # notes of this copy are no part of the run's
+    recipe.write_text(stage.replace("NAME", "first") + stage.replace("NAME", "second"))
+    liebig("run", recipe, "--out", "memory://bucket/run")
+    second = {name.replace("first/", "second/", 1) for name in first if name.startswith("first/")}
+    assert names(cache, "memory://bucket/run") == first | second
+
+
 def test_names_that_leave_the_folder_are_refused(cache, monkeypatch):
     cache.pipe("/bucket/folder/name", b"")
     found = {"/bucket/folder/../../../escaped": {"size": 0}}

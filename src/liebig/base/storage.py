@@ -9,6 +9,7 @@ reader finds a whole folder or one that is not finished. One writer at a time: n
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import re
@@ -84,7 +85,10 @@ def published(path: Path) -> Iterator[Path]:
     with _lock(copy), _explained(name):
         storage, root = _open(name)
         there = _listed(storage, root)
-        if there and not {*WHOLE, WRITING} & there.keys():
+        files = {
+            PurePosixPath(one).name for one in there
+        }  # the folder of a run has manifests in its stages alone
+        if there and not {*WHOLE, WRITING} & files:
             what = "already exists and was not created by Liebig; refusing to overwrite it"
             raise WorkspaceError(what, file=name, fix="give another --out")
         if there and WRITING not in there:
@@ -195,13 +199,16 @@ def _facts(path: Path) -> list[int]:
     return [facts.st_size, facts.st_mtime_ns]
 
 
-def _beside(copy: Path, suffix: str) -> Path:
-    return copy.with_name(f".{copy.name}.{suffix}")
+def _note(copy: Path, suffix: str) -> Path:
+    """A file about a copy, outside of all copies: one address may lie within another."""
+    inner = copy.relative_to(cache_folder()).as_posix()
+    name = hashlib.sha256(inner.encode("utf-8", "surrogateescape")).hexdigest()
+    return cache_folder() / "shared" / ".notes" / f"{name}.{suffix}"
 
 
 def _seen(copy: Path) -> Seen:
     try:
-        return dict(json.loads(_beside(copy, "seen").read_text(encoding="utf-8")))
+        return dict(json.loads(_note(copy, "seen").read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return {}
 
@@ -209,7 +216,7 @@ def _seen(copy: Path) -> Seen:
 def _record(copy: Path, seen: Seen) -> None:
     from liebig.base.workspace import atomic_write
 
-    atomic_write(_beside(copy, "seen"), json.dumps(seen).encode())
+    atomic_write(_note(copy, "seen"), json.dumps(seen).encode())
 
 
 @contextmanager
@@ -217,8 +224,10 @@ def _lock(copy: Path) -> Iterator[None]:
     """Several processes of a machine share the copies."""
     from filelock import FileLock
 
-    copy.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(_beside(copy, "lock")):
+    note = _note(copy, "lock")
+    for folder in (copy.parent, note.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(note):
         yield
 
 
