@@ -291,7 +291,8 @@ def may_have_gpu() -> bool:
     """Whether torch is worth asking for a GPU, which takes seconds: not without a driver's device."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
-    drivers = map(Path, ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd"))  # CUDA, the same in WSL, ROCm
+    # CUDA, the same in WSL, on a Jetson board, and ROCm
+    drivers = map(Path, ("/dev/nvidiactl", "/dev/dxg", "/dev/nvmap", "/dev/kfd"))
     return WINDOWS or any(driver.exists() for driver in drivers)
 
 
