@@ -6,6 +6,7 @@ import pytest
 
 from liebig.base.errors import DataError
 from liebig.formats import detect
+from liebig.formats.encoding import utf_16
 from liebig.formats.inputs import BytesSource
 from liebig.formats.items import Options
 from liebig.formats.ledger import Ledger
@@ -70,6 +71,11 @@ def texts(name, data):
 )  # fmt: skip
 def test_a_file_is_read_as_what_it_is(name, data, words):
     assert words in " ".join(texts(name, data))
+
+
+def test_numbers_of_two_bytes_are_not_utf_16():
+    assert not utf_16(b"\0\1")
+    assert not utf_16(bytes(range(256)) + b"\0\7" * 500)
 
 
 def test_a_file_without_a_suffix_in_utf_16_is_text():

@@ -463,8 +463,8 @@ def sentences(checks: Mapping[str, Any]) -> list[str]:
     if not checks["rows"] and checks.get("headline"):
         return [checks["headline"]]
     if not checks["rows"]:
-        return [f"Questions made from the documents: {made}. Too few that any system answers to tell systems apart: "
-                "BM25 and the untrained encoder are used together, with equal weights."]  # fmt: skip
+        return [f"Questions made from the documents: {made}. Too few to tell systems apart, or no system "
+                "answers them: BM25 and the untrained encoder are used together, with equal weights."]  # fmt: skip
     lines = [checks["headline"], f"Asked: {made}; {checks['measure']} by {_asked(checks['questions'])}:"]
     return [*lines, *_table(checks), *checks["why"]]
 

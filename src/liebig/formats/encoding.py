@@ -69,7 +69,10 @@ def decode_text(raw: bytes, where: Where) -> tuple[str, str]:
 def utf_16(raw: bytes) -> str:
     """UTF-16 without a mark, if every second byte is mostly NUL and the others are not; else an empty string."""
     even, odd = (raw[start:SAMPLE:2].count(0) * 10 / max(1, len(raw[start:SAMPLE:2])) for start in (0, 1))
-    return "utf-16-le" if even < 1 and odd > 5 else "utf-16-be" if odd < 1 and even > 5 else ""
+    name = "utf-16-le" if even < 1 and odd > 5 else "utf-16-be" if odd < 1 and even > 5 else ""
+    signs = raw[:SAMPLE].decode(name, "ignore") if name else ""
+    odd_signs = sum(sign < " " and sign not in "\t\n\r\f" for sign in signs)  # numbers of two bytes have many
+    return name if odd_signs * 100 <= len(signs) else ""
 
 
 def _guess(raw: bytes) -> str | None:

@@ -12,8 +12,9 @@ T packed tokens, B sequences, D width, H heads, L tokens of a sequence, E width 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -84,16 +85,13 @@ class WeightFile:
 
     def __init__(self, path: Path) -> None:
         self.path, self._tensors = path, dict[str, NDArray[Any]]()
-        try:
-            with safe_open(path, framework="numpy") as file:
-                for name in file.keys():  # noqa: SIM118, not a mapping
-                    # Files of the first years have gamma and beta.
-                    plain = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
-                        "LayerNorm.beta", "LayerNorm.bias"
-                    )
-                    self._tensors[PREFIX.sub("", plain)] = file.get_tensor(name)
-        except (OSError, ValueError, TypeError, SafetensorError) as error:
-            raise ModelError(f"the weights cannot be read: {first_line(error)}", file=path) from None
+        with readable(path), safe_open(path, framework="numpy") as file:
+            for name in file.keys():  # noqa: SIM118, not a mapping
+                # Files of the first years have gamma and beta.
+                plain = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
+                    "LayerNorm.beta", "LayerNorm.bias"
+                )
+                self._tensors[PREFIX.sub("", plain)] = file.get_tensor(name)
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
@@ -180,12 +178,21 @@ class NumpyEncoder(FolderReader):
         return x_BD.astype(np.float32, copy=False)
 
 
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """What safetensors says of a damaged file, in a sentence."""
+    try:
+        yield
+    except (OSError, ValueError, TypeError, SafetensorError) as error:
+        raise ModelError(f"the weights cannot be read: {first_line(error)}", file=path) from None
+
+
 def in_half(folder: Path) -> bool:
     """Whether weights are stored in half precision, as those are that were rounded to int8."""
     path = folder / WEIGHTS
     if not path.is_file():
         return False
-    with safe_open(path, framework="numpy") as file:
+    with readable(path), safe_open(path, framework="numpy") as file:
         return any(file.get_slice(name).get_dtype() == "F16" for name in file.keys())  # noqa: SIM118
 
 
