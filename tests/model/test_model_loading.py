@@ -183,6 +183,7 @@ def test_weights_of_another_shape_are_an_error(tmp_path: Path) -> None:
         (lambda folder: edit_config(folder, num_attention_heads=0), "num_attention_heads = 0"),
         (lambda folder: edit_config(folder, num_attention_heads=-1), "num_attention_heads = -1"),
         (lambda folder: edit_config(folder, num_attention_heads=3), "not a multiple of the 3 heads"),
+        (lambda folder: edit_config(folder, pad_token_id=10**30), "is none of the .* tokens"),
         (lambda folder: edit_config(folder, hidden_size="32"), "hidden_size = '32'"),
         (lambda folder: edit_config(folder, hidden_dropout_prob=float("nan")), "hidden_dropout_prob = nan"),
         (lambda folder: edit_config(folder, max_position_embeddings=True), "max_position_embeddings = True"),

@@ -319,6 +319,12 @@ class TransformerFile(FileModel, extra="allow"):
         return self.hidden_size or self.dim or self.d_model
 
     @model_validator(mode="after")
+    def _the_padding_is_a_token(self) -> Self:
+        if self.vocab_size and self.pad_token_id is not None and abs(self.pad_token_id) >= self.vocab_size:
+            raise ValueError(f"pad_token_id = {self.pad_token_id} is none of the {self.vocab_size:,} tokens")
+        return self
+
+    @model_validator(mode="after")
     def _heads_divide_the_width(self) -> Self:
         heads = self.num_attention_heads or self.n_heads
         width = self.hidden_size or self.dim
