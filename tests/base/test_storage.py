@@ -170,11 +170,13 @@ def test_what_others_wrote_is_not_replaced(cache, small_model, tmp_path):
             "nowhere://bucket/vectors: the storage does not answer: Protocol not known",
         ),
         ("memory://bucket/../vectors", "an address cannot have .. in it"),
+        ("ftp://ann:secret@host/vectors", "an address cannot have a password in it (ftp://…@host)"),
     ],
 )
 def test_a_wrong_address_is_one_sentence(address, sentence, tmp_path):
     said = liebig("index", address, "--out", tmp_path / "index", code=2)
     assert sentence in said
+    assert "secret" not in said
     assert not (tmp_path / "index").exists()
 
 

@@ -51,6 +51,14 @@ def place(path: str | Path) -> Path:
     """Where the copy of an address lies."""
     protocol, _, rest = str(address(path)).partition(":")
     inner = PurePosixPath(rest.lstrip("/"))
+    if (
+        ":" in inner.parts[0].rpartition("@")[0]
+    ):  # user:password@host, which would stand in names and messages
+        what, fix = (
+            "an address cannot have a password in it",
+            "give it to the storage as its documentation says",
+        )
+        raise RecipeError(f"{what} ({protocol}://…@{inner.parts[0].rpartition('@')[2]})", fix=fix)
     if ".." in inner.parts:
         raise RecipeError("an address cannot have .. in it", file=str(address(path)), fix="write it out")
     name = FORBIDDEN.sub(lambda sign: f"%{ord(sign[0]):02X}", str(inner))
