@@ -34,8 +34,8 @@ from liebig.builder.training import LONGEST, batch_size
 from liebig.collection import Collection, is_collection
 from liebig.evaluation.data_sets import known
 from liebig.formats import detect
-from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Options
+from liebig.formats.on_disk import DiskSource
 from liebig.methods.finetuning import FinetuneConfig
 from liebig.methods.pretraining import PretrainConfig
 from liebig.methods.sources.crops import CropSource

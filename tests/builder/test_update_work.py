@@ -13,7 +13,7 @@ from liebig.builder.watch import watch
 from liebig.collection import Collection
 from liebig.formats import read_before
 from liebig.formats.convert import config_file, given_converters
-from liebig.formats.inputs import DiskSource
+from liebig.formats.on_disk import DiskSource
 from liebig.indexes import open_index
 from liebig.search.embed import KnownVectors
 from liebig.search.retriever_folder import read

@@ -11,9 +11,9 @@ import pytest
 from liebig.base.errors import DataError
 from liebig.base.workspace import digest
 from liebig.formats import detect
-from liebig.formats.inputs import DiskSource, source_of
 from liebig.formats.items import Options
 from liebig.formats.ledger import Ledger
+from liebig.formats.on_disk import DiskSource, source_of
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 import zstandard
 
 from liebig.base.errors import DataError
-from liebig.formats import detect, inputs, pdf as pdf_reader, xml_package
+from liebig.formats import archives, compressed, detect, pdf as pdf_reader, xml_package
 from liebig.formats.docx import read_docx
-from liebig.formats.inputs import source_of, standard_input
 from liebig.formats.items import Options
 from liebig.formats.ledger import Ledger
+from liebig.formats.on_disk import source_of, standard_input
 from tests.formats.test_docx_epub import docx, paragraph
 from tests.formats.test_texts import pdf
 from tests.worlds import mixed_folder
@@ -26,8 +26,8 @@ PACKERS = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstandard.ZstdCompre
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch):
-    monkeypatch.setattr(inputs, "ALWAYS", 1 << 20)
-    monkeypatch.setattr(inputs, "MEMBERS", 100)
+    monkeypatch.setattr(compressed, "ALWAYS", 1 << 20)
+    monkeypatch.setattr(archives, "MEMBERS", 100)
 
 
 def zipped(members, method=zipfile.ZIP_DEFLATED):

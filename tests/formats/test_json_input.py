@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from liebig.base.errors import DataError
 from liebig.formats import rows as json_input
-from liebig.formats.inputs import source_of
 from liebig.formats.items import Where
+from liebig.formats.on_disk import source_of
 
 QUICK = settings(max_examples=50, suppress_health_check=list(HealthCheck))
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

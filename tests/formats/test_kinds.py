@@ -8,7 +8,7 @@ import tarfile
 import pytest
 
 from liebig.base.errors import DataError
-from liebig.formats import detect, inputs
+from liebig.formats import compressed, detect
 from liebig.formats.code import parse_code, parse_python
 from liebig.formats.inputs import BytesSource
 from liebig.formats.items import Options
@@ -260,12 +260,12 @@ def test_archives_in_an_archive_are_folders_and_deeper_ones_are_not(tmp_path):
 
 
 def test_archives_in_an_archive_may_not_grow_more_than_one_may(tmp_path, monkeypatch):
-    monkeypatch.setattr(inputs, "ALWAYS", 10_000)
+    monkeypatch.setattr(compressed, "ALWAYS", 10_000)
     inner = made.archive_of({"b.txt": "x" * 8_000})
     (tmp_path / "x.zip").write_bytes(
         made.archive_of({f"{n}.zip": inner for n in range(4)} | {"a.md": "# A\n"})
     )
-    monkeypatch.setattr(inputs, "RATIO", 5)
+    monkeypatch.setattr(compressed, "RATIO", 5)
     ids, ledger = documents(tmp_path / "x.zip")
     assert "a.md" in ids
     assert len(ids) < 5

@@ -6,9 +6,9 @@ import pytest
 
 from liebig.base.errors import LiebigError
 from liebig.formats import detect
-from liebig.formats.inputs import source_of
 from liebig.formats.ledger import Ledger
 from liebig.formats.left_out import LeaveOut, is_left_out
+from liebig.formats.on_disk import source_of
 
 FILES = [
     "a.md", "b.txt", "notes/c.md", "notes/old/d.md", ".hidden.md", ".git/HEAD.txt", "~$a.docx", "a.md~",

@@ -15,9 +15,10 @@ import zstandard
 from liebig.base.errors import DataError
 from liebig.base.records import Passage
 from liebig.formats import detect
+from liebig.formats.compressed import create
 from liebig.formats.encoding import whole_text
-from liebig.formats.inputs import create, source_of, standard_input
 from liebig.formats.items import Options
+from liebig.formats.on_disk import source_of, standard_input
 from liebig.formats.rows import csv_rows, lines
 
 TEXT = "".join(f"{n}\tpassage number {n} é\n" for n in range(3000))

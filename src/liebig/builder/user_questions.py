@@ -38,8 +38,9 @@ from liebig.builder.questions import MODEL, OWN, QUESTIONS, Question, draw_pool
 from liebig.collection import Collection
 from liebig.collection.writer import CollectionWriter
 from liebig.formats import detect
-from liebig.formats.inputs import InputSource, source_of
+from liebig.formats.inputs import InputSource
 from liebig.formats.items import Item, Options, Row, Where, as_grade, as_id, as_list, as_text
+from liebig.formats.on_disk import source_of
 from liebig.formats.output import json_line, write_lines
 from liebig.formats.rows import container_of, csv_rows, rows, text_lines
 

@@ -26,7 +26,6 @@ from liebig.base.records import Document, Group, Judgement, Passage, Query, Scor
 from liebig.collection.lookup import Hashes, hash64, hash_line
 from liebig.collection.offset_index import OffsetIndex
 from liebig.formats import beir, documents, rows as json_input
-from liebig.formats.inputs import DiskSource
 from liebig.formats.items import (
     Row,
     Where,
@@ -39,6 +38,7 @@ from liebig.formats.items import (
     as_texts,
     field,
 )
+from liebig.formats.on_disk import DiskSource
 from liebig.formats.rows import tab_fields, text_lines
 
 T = TypeVar("T")

@@ -8,8 +8,9 @@ from typing import Any
 from liebig.base.errors import DataError
 from liebig.collection import KINDS, SPLIT_KINDS, Collection
 from liebig.formats.base import Format
-from liebig.formats.inputs import DiskSource, InputSource
+from liebig.formats.inputs import InputSource
 from liebig.formats.items import Item, Options, Where
+from liebig.formats.on_disk import DiskSource
 from liebig.formats.preview import Preview
 
 

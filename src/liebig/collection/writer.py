@@ -18,8 +18,8 @@ from liebig.base.errors import DataError
 from liebig.base.records import Document, Group, Judgement, Passage, Query, ScoredPair, Tuple
 from liebig.collection import SPLIT_KINDS, group_row
 from liebig.collection.id_table import IdTable, Repeat
+from liebig.formats.compressed import BUFFER
 from liebig.formats.documents import document_row
-from liebig.formats.inputs import BUFFER
 from liebig.formats.items import Item, check_split
 from liebig.formats.output import json_line, tab_line
 

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from liebig.base.errors import DataError
 from liebig.base.records import Hit
 from liebig.formats import Match, detect
-from liebig.formats.inputs import DAMAGE, InputSource, source_of
+from liebig.formats.inputs import DAMAGE, InputSource
 from liebig.formats.items import Options
+from liebig.formats.on_disk import source_of
 from liebig.formats.preview import Preview
 from liebig.measures.evaluator import RunBlock, Ungrouped, block_from_mapping, found_twice, regroup
 from liebig.measures.ranking import Bytes, Hits, Longs, compare, sort_hits

@@ -19,8 +19,8 @@ from liebig.base.records import Document, Group, Judgement, Passage, Query, Scor
 from liebig.base.rng import below, key, permute
 from liebig.collection import Collection
 from liebig.formats import detect
-from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Options, Where, as_score, split_in
+from liebig.formats.on_disk import DiskSource
 from liebig.formats.rows import text_lines
 from liebig.measures.evaluator import Judgements, judgements_from_records
 from liebig.text.sentences import split

@@ -19,10 +19,11 @@ from typing import NoReturn
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.extensions import extended, load
 from liebig.formats.base import Format
-from liebig.formats.inputs import FileSelection, InputSource, NamedSource, source_of
+from liebig.formats.inputs import FileSelection, InputSource, NamedSource
 from liebig.formats.items import Item, Options
 from liebig.formats.ledger import Ledger
 from liebig.formats.left_out import USUAL, LeaveOut
+from liebig.formats.on_disk import source_of
 from liebig.formats.preview import Preview
 
 GROUP = "liebig.formats"

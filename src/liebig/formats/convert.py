@@ -29,10 +29,12 @@ from typing import Any
 from liebig.base.config import read_toml
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.machine import WINDOWS, config_folder
+from liebig.formats.compressed import BUFFER
 from liebig.formats.encoding import decode_text
-from liebig.formats.inputs import BUFFER, DAMAGE, DiskSource, InputSource
+from liebig.formats.inputs import DAMAGE, InputSource
 from liebig.formats.items import Where
 from liebig.formats.markup import parse_plain
+from liebig.formats.on_disk import DiskSource
 from liebig.formats.outline import Article, numbered_section
 
 SECONDS = 600.0

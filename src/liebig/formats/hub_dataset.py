@@ -15,8 +15,9 @@ from pathlib import Path, PurePosixPath
 from liebig.base import hub
 from liebig.base.errors import DataError
 from liebig.formats.base import Format
-from liebig.formats.inputs import DiskSource, InputSource
+from liebig.formats.inputs import InputSource
 from liebig.formats.items import Item, Options, split_in
+from liebig.formats.on_disk import DiskSource
 from liebig.formats.preview import Preview
 
 PREFIX = "hf:"

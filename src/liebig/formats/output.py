@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from liebig.base.errors import DataError
-from liebig.formats.inputs import create
+from liebig.formats.compressed import create
 from liebig.formats.rows import arrow_package
 
 BATCH = 16384  # rows of a Parquet file written at once

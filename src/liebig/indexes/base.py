@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 from liebig import encoders
 from liebig.base import config
 from liebig.base.json_file import FileModel
-from liebig.formats.inputs import DiskSource
+from liebig.formats.on_disk import DiskSource
 from liebig.formats.rows import text_lines
 from liebig.indexes import exact_cpu
 from liebig.indexes.recall import Recall, RecallGoal, draw, measure

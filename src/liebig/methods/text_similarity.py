@@ -23,8 +23,8 @@ from liebig import losses
 from liebig.base import rng
 from liebig.base.errors import DataError
 from liebig.collection import Collection
-from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Where
+from liebig.formats.on_disk import DiskSource
 from liebig.formats.rows import text_lines
 from liebig.losses.contrastive import Similarity
 from liebig.measures.similarity import cosine, spearman, triplet_accuracy

@@ -26,8 +26,9 @@ from liebig.base.errors import DataError
 from liebig.base.own_sources import is_noted
 from liebig.base.records import Passage
 from liebig.formats.encoding import decode_text
-from liebig.formats.inputs import DAMAGE, DiskSource
+from liebig.formats.inputs import DAMAGE
 from liebig.formats.items import Where
+from liebig.formats.on_disk import DiskSource
 from liebig.search.explain import locate
 from liebig.search.retriever import Retriever
 from liebig.serve.middleware import Refusal

@@ -17,8 +17,8 @@ from liebig.base.progress import Progress
 from liebig.base.records import Group, Hit, Title
 from liebig.base.workspace import Folder
 from liebig.collection import Collection, group_row
-from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Options
+from liebig.formats.on_disk import DiskSource
 from liebig.formats.output import json_line
 from liebig.formats.trec import by_query, read_run, run_lines
 from liebig.methods.labelled import read_groups

@@ -27,8 +27,8 @@ from liebig.base.errors import DataError
 from liebig.base.progress import Progress
 from liebig.base.records import Hit
 from liebig.base.workspace import atomic_write
-from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Options
+from liebig.formats.on_disk import DiskSource
 from liebig.formats.trec import read_run
 from liebig.methods.abs.hardness import Similarity, VectorSimilarity, from_run, hardness
 from liebig.methods.abs.schedule import (
