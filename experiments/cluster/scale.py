@@ -345,7 +345,7 @@ def killed(
 
 
 def small(folder: Path) -> Path:
-    """A random encoder of two layers with the bundled one's tokens, so that 200,000 texts take minutes."""
+    """A random encoder of two layers with the bundled one's width and tokens, so that 200,000 texts take minutes."""
     from liebig import encoders
     from liebig.model.backbone import Backbone
     from liebig.model.encoder import Encoder
@@ -353,7 +353,7 @@ def small(folder: Path) -> Path:
 
     if not folder.is_dir():
         tokens = Tokenizer.from_folder(encoders.folder())
-        backbone = Backbone.create(2, 128, 4, tokens.vocab_size, max_positions=512, dropout=0.0, seed=0)
+        backbone = Backbone.create(2, 384, 6, tokens.vocab_size, max_positions=512, dropout=0.0, seed=0)
         Encoder(backbone, tokens, pooling="mean").save(folder)
     return folder
 
@@ -430,7 +430,7 @@ def main() -> None:
     parser.add_argument("--pieces", type=int, default=8, help="of a part")
     parser.add_argument("--texts", type=int, default=200_000)
     parser.add_argument("--model", help="[default: a small random one]")
-    parser.add_argument("--precision", default="fp32", help="that the model computes with")
+    parser.add_argument("--precision", default="int8", help="that the model computes with")
     parser.add_argument("--parts", type=int, default=16)
     parser.add_argument(
         "--alone", action="store_true", help="of `killed` the one process only, which is kept"
