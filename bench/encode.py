@@ -37,17 +37,11 @@ from liebig.base.hub import model_folder
 from liebig.base.machine import cores
 from liebig.model.encoder import Encoder, TorchModel
 from liebig.model.onnx_graph import GRAPH, padded, session
-from liebig.search.embed import (
-    TOKENS_CPU,
-    TOKENS_CUDA,
-    TOKENS_INT8,
-    TOKENS_ONNX,
-    EncodingPlan,
-    TextItem,
-    Workers,
-    encode,
-    frame_of,
-)
+from liebig.model.settings import TOKENS_CPU, TOKENS_INT8
+from liebig.search.embed import TOKENS_CUDA, TOKENS_ONNX
+from liebig.search.pieces import frame_of
+from liebig.search.token_windows import TextItem, Workers
+from liebig.search.window_vectors import EncodingPlan, encode
 
 WINDOW = 8192
 OTHER = "the peer's model in our int8"

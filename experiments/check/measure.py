@@ -127,7 +127,8 @@ class TextVectors:
 
     def encode(self, passages: Sequence[Passage]) -> Sequence[Passage]:
         """Encode those that are new, sorted by length."""
-        from liebig.search.embed import TextItem, Workers, encode
+        from liebig.search.token_windows import TextItem, Workers
+        from liebig.search.window_vectors import encode
 
         new = {_key(passage): passage for passage in passages}
         new = {key: passage for key, passage in new.items() if key not in self._rows}

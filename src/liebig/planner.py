@@ -42,7 +42,7 @@ from liebig.methods.sources.crops import CropSource
 from liebig.model.loading import FolderBackbone, NewBackbone
 from liebig.model.settings import TransformerFile, read_model_file
 from liebig.search.embed import Embedder, pools_sentences
-from liebig.stages import encode
+from liebig.stages import encode, encode_texts
 from liebig.stages.bm25 import BM25Config
 from liebig.stages.finetune import Finetuning
 from liebig.stages.passages import cut
@@ -220,10 +220,10 @@ def _encode(name: str, config: encode.EncodeConfig, corpus: CorpusSize) -> Stage
         config = recipes.resolved(config)
         assert config.source is not None, "it is a collection"
         embedder = encode.load(config, config.device or _device(), encode.precision_of(config))
-        records = [item.record for item in islice(encode.read_items(config.source, config.what), TEXTS)]
-        role = encode.ROLES[config.what]
+        records = [item.record for item in islice(encode_texts.read_items(config.source, config.what), TEXTS)]
+        role = encode_texts.ROLES[config.what]
         sentences = round(size.passages * size.tokens / SENTENCE)
-        count = encode.count_items(config.source, config.what, config.split) or sentences
+        count = encode_texts.count_items(config.source, config.what, config.split) or sentences
         seconds = count * seconds_each(lambda texts: embedder.vectors(texts, role), records)
     return _vectors(name, ModelSize.of(config.model), count, seconds, BYTES[config.type], basis)
 

@@ -15,7 +15,7 @@ from liebig.formats import read_before
 from liebig.formats.convert import config_file, given_converters
 from liebig.formats.on_disk import DiskSource
 from liebig.indexes import open_index
-from liebig.search.embed import KnownVectors
+from liebig.search.known_vectors import KnownVectors
 from liebig.search.retriever_folder import read
 from liebig.stages import encode
 from tests.worlds.books import write_documents

@@ -19,8 +19,9 @@ from liebig.model.encoder import Encoder
 from liebig.model.kernels import int8
 from liebig.model.settings import LTR_HEAD
 from liebig.search import embed
-from liebig.search.embed import Embedder, TextItem, TextRequest, Workers
+from liebig.search.embed import Embedder, TextRequest
 from liebig.search.systems import QueryEncoder
+from liebig.search.token_windows import TextItem, Workers
 from liebig.text.tokenizer import Tokenizer
 from tests.worlds.models import small_encoder
 

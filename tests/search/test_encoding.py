@@ -25,17 +25,12 @@ from liebig.model.kernels import int8
 from liebig.model.packed import Packed
 from liebig.model.pooling import Normalize
 from liebig.ragged import Ragged
-from liebig.search import embed as rows
-from liebig.search.embed import Frame, TextItem, Workers, sentence_parts
+from liebig.search import embed, pieces as cutting
+from liebig.search.pieces import Frame
+from liebig.search.token_windows import TextItem, Workers, sentence_parts
 from liebig.stages import encode as command
-from liebig.stages.encode import (
-    EncodeConfig,
-    precision_of,
-    read_items,
-    read_lines,
-    run,
-    sentence_items,
-)
+from liebig.stages.encode import EncodeConfig, precision_of, run
+from liebig.stages.encode_texts import read_items, read_lines, sentence_items
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.vectors import Vectors
@@ -127,7 +122,7 @@ def test_types_round_within_their_error(tmp_path, model, collection, kind, error
 
 
 def test_an_interrupted_run_goes_on_and_equals_an_uninterrupted_one(tmp_path, model, collection, monkeypatch):
-    from liebig.stages import encode as module
+    from liebig.stages import encode_shards as module
 
     wanted = encoded(tmp_path / "whole", source=collection, model=model, shard=10)
     written = []
@@ -191,18 +186,18 @@ FRAME = Frame(np.array([101], np.int32), np.array([102], np.int32), np.array([7]
 
 def test_pieces_cover_every_token_with_the_overlap_asked_for():
     window = Ragged(np.arange(30, dtype=np.int32), np.array([0, 5, 25, 25, 30]))
-    pieces = rows.all_pieces(window, FRAME, overlap=2, most=None)
+    pieces = cutting.all_pieces(window, FRAME, overlap=2, most=None)
     assert pieces.text.tolist() == [0, 1, 1, 1, 1, 1, 1, 2, 3]
     of_long = [(int(s), int(s + n)) for t, s, n in zip(pieces.text, pieces.start, pieces.size) if t == 1]
     assert of_long == [(5, 11), (9, 14), (12, 17), (15, 20), (18, 23), (21, 25)]
-    assert rows.lengths(pieces, FRAME).max() <= FRAME.length
-    assert rows.all_pieces(window, FRAME, 2, most=2).text.tolist() == [0, 1, 1, 2, 3]
+    assert cutting.lengths(pieces, FRAME).max() <= FRAME.length
+    assert cutting.all_pieces(window, FRAME, 2, most=2).text.tolist() == [0, 1, 1, 2, 3]
 
 
 def test_rows_hold_special_tokens_and_the_prompt_of_later_pieces():
     window = Ragged(np.arange(1, 11, dtype=np.int32), np.array([0, 10]))
-    pieces = rows.all_pieces(window, FRAME, overlap=0, most=None)
-    ((tokens, numbers),) = rows.packed_rows(window, pieces, FRAME, 100)
+    pieces = cutting.all_pieces(window, FRAME, overlap=0, most=None)
+    ((tokens, numbers),) = cutting.packed_rows(window, pieces, FRAME, 100)
     assert tokens.to_lists() == [[101, 1, 2, 3, 4, 5, 6, 102], [101, 7, 7, 8, 9, 10, 102]]
     assert numbers.tolist() == [0, 1]
 
@@ -407,13 +402,13 @@ def test_the_model_gets_a_window_that_is_ready_once_there_is_another(tmp_path, m
 
 
 def test_windows_grow_up_to_the_largest(monkeypatch):
-    monkeypatch.setattr(rows, "WINDOW", 30)
-    assert list(itertools.islice(rows.window_sizes(10), 5)) == [10, 15, 22, 30, 30]
-    assert list(itertools.islice(rows.window_sizes(1000), 3)) == [30, 30, 30]
+    monkeypatch.setattr(embed, "WINDOW", 30)
+    assert list(itertools.islice(embed.window_sizes(10), 5)) == [10, 15, 22, 30, 30]
+    assert list(itertools.islice(embed.window_sizes(1000), 3)) == [30, 30, 30]
 
 
 def test_work_within_a_shard_is_kept_and_changes_no_byte(tmp_path, model, collection, monkeypatch):
-    from liebig.stages import encode as module
+    from liebig.stages import encode_shards as module
 
     fields = {"source": collection, "model": model, "shard": 30, "window": 5, "type": "int8"}
     encoded(tmp_path / "whole", **fields)
@@ -655,7 +650,7 @@ def test_sentences_behind_the_end_of_the_model_have_vectors_of_their_own(tmp_pat
 
 
 def test_windows_and_interruptions_change_no_sentence(tmp_path, model, tales, monkeypatch):
-    from liebig.stages import encode as module
+    from liebig.stages import encode_shards as module
 
     options = {"source": tales, "model": model, "sentences": True, "shard": 3, "window": 1}
     encoded(tmp_path / "whole", **options)

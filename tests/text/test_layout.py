@@ -23,8 +23,11 @@ from liebig.model.cross_encoder import CrossEncoder
 from liebig.model.encoder import Encoder, TorchModel
 from liebig.model.loading import FolderBackbone
 from liebig.model.settings import PackedRow
-from liebig.search.embed import Embedder, EncodingPlan, TextItem, Workers, frame_of
+from liebig.search.embed import Embedder
+from liebig.search.pieces import frame_of
 from liebig.search.systems import layouts_of as index_layouts
+from liebig.search.token_windows import TextItem, Workers
+from liebig.search.window_vectors import EncodingPlan
 from liebig.stages import STAGES
 from liebig.stages.encode import EncodeConfig, layout_of, load
 from liebig.stages.evaluate import EvaluateConfig

@@ -26,7 +26,8 @@ from liebig.model.text_reader import text_reader
 from liebig.search import retriever_folder as description
 from liebig.search.embed import pools_sentences
 from liebig.search.retriever_folder import WORK
-from liebig.stages.encode import SENTENCES, STAGE as ENCODE, EncodeConfig
+from liebig.stages.encode import STAGE as ENCODE, EncodeConfig
+from liebig.stages.encode_shards import SENTENCES
 from liebig.stages.index import STAGE as INDEX, IndexConfig
 
 EXACT = 2_000_000  # up to this many vectors, every one is scored

@@ -30,7 +30,9 @@ from liebig.measures.evaluator import RunBlock, block_from_mapping, block_from_m
 from liebig.measures.ranking import sort_hits
 from liebig.measures.similarity import cosine, triplet_accuracy
 from liebig.model.settings import Precision
-from liebig.search.embed import Embedder, TextItem, WindowVectors
+from liebig.search.embed import Embedder
+from liebig.search.token_windows import TextItem
+from liebig.search.window_vectors import WindowVectors
 from liebig.text.layout import Record, Role
 from liebig.vectors.ranked import Ranked, merge
 from liebig.vectors.topk import topk

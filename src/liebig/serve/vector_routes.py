@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fastapi import APIRouter, Response
 
-from liebig.search.embed import Embedding, Floats
+from liebig.model.settings import Floats
+from liebig.search.embed import Embedding
 from liebig.serve.engine import ServingEngine
 from liebig.serve.middleware import (
     Refusal,
