@@ -134,6 +134,7 @@ class Captures:
 
     def _stack(self, layers: Sequence[LeanLayer]) -> Stack:
         """By where the weights lie: graphs read them there."""
+        # A weight that was replaced, not changed in place, has another address: its graphs would read the old one.
         places = tuple(weight.data_ptr() for weight in all_weights(layers))
         if places not in self._stacks:
             while len(self._stacks) >= MOST_STACKS:
@@ -145,8 +146,8 @@ class Captures:
 def pays(shape: Sequence[int], layers: Sequence[LeanLayer], longest: int) -> bool:
     """Whether the host is what a row of such a shape would wait for, and graphs can be made of its layers."""
     (tokens, width), first = shape, layers[0]
-    alike = len({weight.dtype for weight in first.weights}) == 1
-    return tokens * width**2 <= MOST_WORK and alike and is_short(longest, width // first.heads)
+    one_type = len({weight.dtype for weight in first.weights}) == 1
+    return tokens * width**2 <= MOST_WORK and one_type and is_short(longest, width // first.heads)
 
 
 class Stack:

@@ -43,9 +43,9 @@ kernel: Any = numba.njit(cache=True, nogil=True, fastmath=FAST, error_model="num
 @inline
 def _power_of_2(x: np.float32) -> np.float32:
     """2 ** x for x <= 0: whole powers by their bits, the rest by a series."""
-    x = max(x, F(-126))
+    x = max(x, F(-126))  # the smallest exponent of a normal float; what lies below is 0 in a softmax anyway
     whole = np.floor(x + F(0.5))
-    rest = x - whole
+    rest = x - whole  # within half of 0, where six terms of the series of 2 ** rest are enough
     p = F(1.5403530e-4)
     p = p * rest + F(1.3333558e-3)
     p = p * rest + F(9.6181291e-3)
@@ -53,12 +53,14 @@ def _power_of_2(x: np.float32) -> np.float32:
     p = p * rest + F(2.4022651e-1)
     p = p * rest + F(6.9314718e-1)
     p = p * rest + F(1)
+    # A float's bits from the 23rd on are its exponent plus 127, so 2 ** whole needs no arithmetic.
     return p * I((I(whole) + I(127)) << I(23)).view(F)
 
 
 @inline
 def _ordered(bits: np.int32) -> np.int32:
     """The bits of a float as an integer with the same order, and back."""
+    # Floats are sign and magnitude: flipping all bits but the sign of a negative one gives two's complement.
     return I(bits ^ ((bits >> I(31)) & I(0x7FFFFFFF)))
 
 
@@ -69,10 +71,12 @@ def exponentials(scores_HLL: Floats, factor: np.float32, sums_HL: Floats) -> Non
     bits_HLL = scores_HLL.view(np.int32)
     for h in range(heads):
         for i in range(length):
+            # A maximum of floats is no vector loop, because of NaN; one of integers is.
             most = _ordered(bits_HLL[h, i, 0])
             for j in range(length):
                 most = max(most, _ordered(bits_HLL[h, i, j]))
             highest = _ordered(most).view(F)
+            # Over the largest score, so no power is above 1 and their sum is at least 1.
             total = F(0)
             for j in range(length):
                 power = _power_of_2((scores_HLL[h, i, j] - highest) * factor)
@@ -87,7 +91,7 @@ def divide_into(mixed_HLE: Floats, sums_HL: Floats, out_LD: Floats) -> None:
     heads, length, width = mixed_HLE.shape
     for h in range(heads):
         for i in range(length):
-            share = F(1) / sums_HL[h, i]
+            share = F(1) / sums_HL[h, i]  # one division per head and token, instead of one per score
             for e in range(width):
                 out_LD[i, h * width + e] = mixed_HLE[h, i, e] * share
 
@@ -99,6 +103,7 @@ def add_and_normalise(
     """Layer norm of x + new + bias, in place of x, which may have further columns."""
     tokens, width = new_TD.shape
     for t in range(tokens):
+        # Three passes over a row that stays in the first cache: the sum, the mean square, the result.
         total = F(0)
         for d in range(width):
             x_TD[t, d] += new_TD[t, d] + bias[d]
@@ -183,6 +188,7 @@ def _joined(layer: LeanLayer) -> LayerWeights:
     w = LeanWeights(*(tensor.detach() for tensor in layer.weights))
     nothing = torch.zeros_like(w.query_bias)
     qkv = _with_bias(torch.cat([w.query, w.key, w.value]), torch.cat([w.query_bias, nothing, nothing]))
+    # All scores of a query move by q · bias of keys alike, which softmax does not see: zeros in its place.
     shares = w.close @ w.value_bias  # what the bias of values becomes behind the shares
     first, second = (np.float32(eps) for eps in layer.eps)
     return LayerWeights(
@@ -250,6 +256,7 @@ class LeanForward:
     def _attend(self, layer: LayerWeights, qkv: Tensor, bounds: list[int]) -> Tensor:
         tokens, heads, width = len(qkv), layer.heads, qkv.shape[1] // 3
         factor = np.float32(layer.scale / log(2))
+        # A view: queries, keys and values of a head are strided, which the batched products take as they are.
         qkv_3HTE = qkv.view(tokens, 3, heads, -1).permute(1, 2, 0, 3)
         seen_TD = self._kept.get("seen", tokens, width)
         out_TD = seen_TD.numpy()
