@@ -102,21 +102,6 @@ def test_a_parent_runs_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not machine.is_running(2**22 + 1)  # no process has this number
 
 
-def test_scratch_folders_of_killed_processes_go_and_those_of_living_ones_stay(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(machine.tempfile, "gettempdir", lambda: str(tmp_path))
-    first = machine.scratch_folder("scratch-")
-    second = machine.scratch_folder("scratch-")
-    assert first.is_dir()
-    machine._held.pop().release()  # as the end of the process does
-    third = machine.scratch_folder("scratch-")
-    assert sorted(tmp_path.glob("scratch-*[!k]")) == sorted([first, third])
-    assert not second.exists()
-    while machine._held:
-        machine._held.pop().release()
-
-
 @pytest.mark.parametrize(("told", "threads"), [({}, "1"), ({"OMP_NUM_THREADS": "2"}, "None")])
 def test_one_question_is_multiplied_by_one_thread_unless_a_person_says_more(
     told: dict[str, str], threads: str

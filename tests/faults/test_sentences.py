@@ -3,30 +3,27 @@
 import errno
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 import typer
 from typer.testing import CliRunner
 
-from liebig.base import machine, npy, pipeline
+from liebig.base import npy, pipeline
 from liebig.base.config import load
 from liebig.base.errors import CorruptError, LiebigError, ModelError, RecipeError
 from liebig.base.progress import say, visible
 from liebig.builder import questions, user_questions
 from liebig.builder.build import BuildConfig
 from liebig.cli import make_app, reported
-from liebig.evaluation.scoring import read_results
+from liebig.evaluation.results import read_results
 from liebig.queries.labelled_pairs import labels_of
 from liebig.stages import STAGES
 from liebig.train.checkpoint import Checkpoints, read
 from liebig.train.distributed import ALONE
-from liebig.train.guards import Budget
 from liebig.train.log import read_log
 from liebig.train.loop import Length, make_plan
+from liebig.train.memory import Budget
 
 
 class LibraryError(Exception):
@@ -168,29 +165,6 @@ def test_a_graph_that_is_none_is_a_sentence(tmp_path):
     (tmp_path / GRAPH).write_bytes(b"no graph")
     with pytest.raises(ModelError, match="the graph cannot be loaded"):
         OnnxModel(tmp_path, None)
-
-
-def test_scratch_folders_of_killed_processes_are_removed_by_the_next(tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    code = "import os, sys; from liebig.base.machine import scratch_folder as s; print(s('liebig-x-'), flush=True); "
-    killed = subprocess.run(
-        [sys.executable, "-c", code + "os.kill(os.getpid(), 9)"], capture_output=True, text=True
-    )
-    left = Path(killed.stdout.strip())
-    assert left.is_dir()
-    with subprocess.Popen(
-        [sys.executable, "-c", code + "sys.stdin.read()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as living:
-        other = Path(living.stdout.readline().strip())
-        mine = machine.scratch_folder("liebig-x-")
-        assert not left.exists()
-        assert other.is_dir()
-        assert mine.is_dir()
-        living.stdin.close()
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,8 @@ import contextlib
 import multiprocessing
 import os
 import platform
-import secrets
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
@@ -452,28 +449,3 @@ def remove_lock(lock: BaseFileLock) -> None:
     else:
         path.unlink(missing_ok=True)
         lock.release()
-
-
-def scratch_folder(prefix: str) -> Path:
-    """A new folder for temporary files; those of the same prefix whose processes were killed are removed first.
-
-    Its lock lies beside it, is taken before the folder is made and goes with this process.
-    """
-    for path in Path(tempfile.gettempdir()).glob(f"{prefix}*{LOCKED}"):
-        with contextlib.suppress(OSError):
-            lock = try_lock(path)
-            if lock is not None:
-                shutil.rmtree(path.with_suffix(""), ignore_errors=True)
-                remove_lock(lock)
-    while True:
-        folder = Path(tempfile.gettempdir()) / f"{prefix}{secrets.token_hex(8)}"
-        lock = try_lock(folder.with_name(folder.name + LOCKED))
-        if lock is not None:
-            break
-    folder.mkdir(mode=0o700)
-    _held.append(lock)
-    return folder
-
-
-LOCKED = ".lock"
-_held: list[BaseFileLock] = []  # the locks of this process's scratch folders, which go with it
