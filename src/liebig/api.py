@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from liebig.base import config as recipes
 from liebig.base.errors import DataError, RecipeError
+from liebig.base.mistakes import nearest
 from liebig.base.pipeline import Planned, Stage, run_as_rank
 from liebig.base.progress import announce
 from liebig.base.records import Document
 from liebig.builder.build import BuildResult, build as build_folder, kept_documents
 from liebig.builder.build_config import BuildConfig
-from liebig.evaluation.scoring import Results, TaskResult, read_results
+from liebig.evaluation.results import Results, TaskResult, read_results
 from liebig.evaluation.tables import results_markdown, task_rows
 from liebig.formats.documents import IDS, document
 from liebig.formats.items import Where
@@ -123,7 +124,7 @@ class EvaluationResult:
             )
         measures = self.tasks[0].measures
         if measure not in measures:
-            raise RecipeError(f"{measure} was not measured", fix=recipes.nearest(measure, list(measures)))
+            raise RecipeError(f"{measure} was not measured", fix=nearest(measure, list(measures)))
         return measures[measure].mean
 
     def __repr__(self) -> str:

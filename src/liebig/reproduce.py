@@ -24,10 +24,11 @@ import numpy as np
 from liebig.base import config, pipeline
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.json_file import read_json_lines
+from liebig.base.mistakes import nearest
 from liebig.base.pipeline import Planned, Stage
-from liebig.evaluation.scoring import read_results
+from liebig.evaluation.results import read_results
+from liebig.evaluation.suites import BY_NAME, GROUPS, recognise
 from liebig.evaluation.tables import markdown, published
-from liebig.evaluation.tasks import BY_NAME, GROUPS, recognise
 from liebig.stages import evaluate, init, retrieve
 
 DATA = "data/"
@@ -88,7 +89,7 @@ def select(name: str) -> list[PaperRow]:
     chosen = [row for row in paper_rows() if row.slug.split("/")[: len(parts)] == parts]
     if not chosen:
         tables = dict.fromkeys(row.slug.rsplit("/", 1)[0] for row in paper_rows())
-        near = config.nearest(name, list(tables))
+        near = nearest(name, list(tables))
         raise RecipeError(
             f"no paper, table or row is called {name!r}", fix=f"{near}; liebig reproduce lists them"
         )

@@ -27,6 +27,7 @@ from liebig.base.errors import RecipeError, WorkspaceError
 from liebig.base.json_output import print_json, without_text
 from liebig.base.pipeline import Stage, run_as_rank
 from liebig.base.storage import address, fetched
+from liebig.base.toml_text import literal
 from liebig.base.workspace import WHOLE, StagePart
 from liebig.commands import METAVARS
 
@@ -248,7 +249,7 @@ def _typed(flag: Any, field: FieldInfo) -> Any:
     """The value of a flag; words and paths are what they are, even when they look like a number."""
     if not isinstance(flag, str) or _is_text(field.annotation):
         return flag
-    return recipes.literal(flag)
+    return literal(flag)
 
 
 def _is_text(annotation: Any) -> bool:

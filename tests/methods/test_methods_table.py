@@ -7,8 +7,9 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from liebig.base.config import parse, schema, tag
+from liebig.base.config import parse, schema
 from liebig.base.errors import RecipeError
+from liebig.base.mistakes import tag
 from liebig.methods import METHODS, head_classes, methods
 from liebig.methods.base import Method
 from liebig.methods.pretraining import PretrainConfig

@@ -6,164 +6,21 @@ value and the nearest valid name. Reading a recipe costs a few milliseconds.
 
 from __future__ import annotations
 
-import difflib
 import json
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from types import NoneType
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from liebig import encoders
 from liebig.base import hub, storage
 from liebig.base.errors import RecipeError
-
-# pydantic locates an error by fields, union tags and validator names. The messages below keep only the parts of
-# that path which the recipe itself contains. Unknown keys are reported before missing ones: a misspelt key
-# usually causes both.
-
-Part = int | str
-MANY = 8
-TABLE = "should be a table"
-PLAIN = {
-    "dict_type": TABLE,
-    "model_type": TABLE,
-    "model_attributes_type": TABLE,
-    "list_type": "should be a list",
-    "tuple_type": "should be a list",
-    "path_type": "should be a path",
-    "string_type": "should be text in quotes",
-}
-
-
-def explain(
-    model: type[BaseModel], error: ValidationError, tree: Mapping[str, Any], prefix: str = ""
-) -> list[tuple[str, str | None]]:
-    """One sentence per mistake, with its fix; next to an unknown key, missing keys are not reported as well."""
-    places: dict[tuple[Part, ...], list[Any]] = {}
-    for one in error.errors():
-        places.setdefault(tuple(walk(model, one["loc"], tree)[1]), []).append(one)
-    unknown = [place for place, problems in places.items() if problems[0]["type"] == "extra_forbidden"]
-    tables = {place[:-1] for place in unknown}
-    outer = {place[:end] for place in places for end in range(len(place))}  # wrong because of what is in them
-    rest = [
-        place
-        for place, problems in places.items()
-        if place not in (*unknown, *outer) and not (problems[0]["type"] == "missing" and place[:-1] in tables)
-    ]
-    return [_explained(model, places[place], tree, prefix) for place in (*unknown, *rest)]
-
-
-def _explained(
-    model: type[BaseModel], alike: Sequence[Any], tree: Mapping[str, Any], prefix: str
-) -> tuple[str, str | None]:
-    """The sentence about what is wrong at one place, and its fix."""
-    first = alike[0]
-    models, path = walk(model, first["loc"], tree)
-    where = ".".join(map(str, ([prefix] if prefix else []) + path))
-    value = first.get("input")
-    if first["type"] == "extra_forbidden":
-        return f"{where} is not a key here (value {value!r})", _nearest_key(models, str(path[-1]))
-    if first["type"] == "missing":
-        return f"{where} is missing", None
-    kinds = [kind for m in models if (kind := tag(m))] if path else []
-    choices = _choices(alike)
-    if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        given = first.get("ctx", {}).get("tag")
-        which = f"has kind {given!r}" if given else "has no kind"
-        return f"{where} {which}; it can be {', '.join(map(repr, choices or kinds))}", nearest(
-            given or "", choices or kinds
-        )
-    message = _message(alike, choices)
-    if isinstance(value, str) and kinds and PLAIN.get(first["type"]) == TABLE:
-        return f"{where} = {value!r}: {message}", f"give {where}.kind: {nearest(value, kinds)}"
-    return f"{where} = {value!r}: {message}" if where else message, (
-        nearest(str(value), choices) if choices else None
-    )
-
-
-def nearest(given: str, choices: Sequence[str]) -> str | None:
-    """How to fix a wrong choice: the nearest valid one, or all of them."""
-    near = difflib.get_close_matches(given, choices, n=1, cutoff=0.4)
-    return f"write {near[0]!r}" if near else f"use one of {', '.join(choices)}"
-
-
-def _nearest_key(models: Iterable[type[BaseModel]], name: str) -> str | None:
-    names = sorted({field for model in models for field in model.model_fields})
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"write {near[0]}" if near else (f"use one of {', '.join(names)}" if names else None)
-
-
-def _choices(errors: Iterable[Any]) -> list[str]:
-    """The words that would have been right."""
-    for error in errors:
-        context = error.get("ctx", {})
-        listed = context.get("expected_tags") or context.get("expected")
-        if isinstance(listed, str):
-            return [part.strip(" '") for part in listed.replace(" or ", ",").split(",")]
-    return []
-
-
-def _message(errors: Iterable[Any], choices: Sequence[str]) -> str:
-    """What the members of a union say, once each; a long list of choices is left to the fix."""
-    said = []
-    for error in errors:
-        message = PLAIN.get(error["type"]) or str(error["msg"]).removeprefix("Value error, ")
-        if error["type"] == "literal_error" and len(choices) > MANY:
-            message = "is none of the choices"
-        said.append(message[0].lower() + message[1:])
-    return ", or ".join(dict.fromkeys(said))
-
-
-def walk(
-    model: type[BaseModel], location: Sequence[Part], tree: Any
-) -> tuple[list[type[BaseModel]], list[Part]]:
-    """Follow an error's location; gives the models where the last part belongs and the path the recipe has."""
-    models: list[type[BaseModel]] = [model]
-    path: list[Part] = []
-    for number, part in enumerate(location):
-        tagged = [m for m in models if tag(m) == part and part not in m.model_fields]
-        if tagged:
-            models = tagged
-            continue
-        is_last = number == len(location) - 1
-        if not _has(tree, part) and not (is_last and any(part in m.model_fields for m in models)):
-            continue
-        path.append(part)
-        tree = tree[part] if _has(tree, part) else None
-        models = [
-            inner
-            for m in models
-            if part in m.model_fields
-            for inner in models_in(m.model_fields[str(part)].annotation)
-        ] or models
-    return models, path
-
-
-def _has(tree: Any, part: Part) -> bool:
-    if isinstance(tree, Mapping):
-        return part in tree
-    return isinstance(tree, list | tuple) and isinstance(part, int) and part < len(tree)
-
-
-def tag(model: type[BaseModel]) -> str | None:
-    """The `kind` of a model that is one of a choice."""
-    field = model.model_fields.get("kind")
-    is_choice = field is not None and get_origin(field.annotation) is Literal
-    return get_args(field.annotation)[0] if field is not None and is_choice else None
-
-
-def models_in(annotation: Any) -> list[type[BaseModel]]:
-    """The models inside an annotation: itself, members of a union, elements of a list or values of a dict."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    if get_origin(annotation) in (Union, UnionType, Annotated, list, tuple, dict):
-        return [model for part in get_args(annotation) for model in models_in(part)]
-    return []
-
+from liebig.base.mistakes import explain, models_in, tag
+from liebig.base.toml_text import as_table, literal
 
 C = TypeVar("C", bound="Config")
 NONE = "none"
@@ -451,34 +308,9 @@ def assign(tree: dict[str, Any], override: str) -> None:
     tree[name] = literal(text.lstrip())  # a blank at the end may be meant: prefix="ask: "
 
 
-def literal(text: str) -> Any:
-    """A TOML value where it is one, else the text itself, so that quotes are not needed on a command line.
-
-    A shell takes the quotes away from `names=['a', 'b']`: what is then no TOML but in brackets is a list of words.
-    """
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
-        is_list = text.startswith("[") and text.endswith("]") and not set("[]{}'\"") & set(text[1:-1])
-        return [word.strip() for word in text[1:-1].split(",")] if is_list else text
-
-
-def as_literal(value: Any) -> str:
-    """What `literal` reads as this value: plain text where possible, else TOML; None in tables is left out."""
-    if isinstance(value, str) and literal(value) == value:
-        return value
-    return _value(_said(value))
-
-
-def _said(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _said(part) for name, part in value.items() if part is not None}
-    return [_said(part) for part in value] if isinstance(value, list | tuple) else value
-
-
 def dump(config: Config) -> str:
     """The recipe as TOML, so that load(dump(config)) == config. Fields that are None by default are left out."""
-    lines = list(_table(_tree(config), ()))
+    lines = list(as_table(_tree(config), ()))
     return "\n".join(lines).strip() + "\n"
 
 
@@ -495,44 +327,6 @@ def _tree(config: Config) -> dict[str, Any]:
         elif isinstance(value, dict):
             tree[name] |= {k: _tree(v) for k, v in value.items() if isinstance(v, Config)}
     return tree
-
-
-def _table(tree: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    if path and (not tree or any(not isinstance(value, Mapping) for value in tree.values())):
-        yield f"\n[{'.'.join(map(_key, path))}]"
-    for name, value in tree.items():
-        if not isinstance(value, Mapping):
-            yield f"{_key(name)} = {_value(value)}"
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _table(value, (*path, name))
-
-
-def _key(name: str) -> str:
-    plain = name and all(c.isascii() and (c.isalnum() or c in "-_") for c in name)
-    return name if plain else _string(name)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        text = repr(value)
-        return text if any(c in text for c in ".en") else text + ".0"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, str):
-        return _string(value)
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, Iterable):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    raise AssertionError(f"no TOML for {value!r}")
-
-
-def _string(text: str) -> str:
-    """A basic TOML string; JSON's escapes are a subset of TOML's, but for the delete character."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def schema(model: type[Config]) -> str:

@@ -14,8 +14,9 @@ from typing import Any, Generic
 from typing_extensions import TypeVar
 
 from liebig.base import hub, machine, workspace
-from liebig.base.config import Config, assign, inputs, nearest, parse, read_toml, recorded, resolved, together
+from liebig.base.config import Config, assign, inputs, parse, read_toml, recorded, resolved, together
 from liebig.base.errors import RecipeError
+from liebig.base.mistakes import nearest
 from liebig.base.progress import Whole
 
 C = TypeVar("C", bound=Config, default=Any)  # where a table holds stages, their configs differ

@@ -9,8 +9,8 @@ from typing import Annotated, Literal, get_args
 import typer
 
 from liebig.base import workspace
-from liebig.base.config import nearest
 from liebig.base.errors import RecipeError
+from liebig.base.mistakes import nearest
 from liebig.base.progress import say
 from liebig.export import Target
 

@@ -18,8 +18,8 @@ from typing import Annotated, Any
 
 import typer
 
-from liebig.base.config import nearest
 from liebig.base.errors import DataError, RecipeError
+from liebig.base.mistakes import nearest
 from liebig.base.progress import say, visible
 from liebig.base.workspace import atomic_write
 from liebig.search.retriever_folder import read

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from liebig.base import config as recipes, pipeline
-from liebig.base.config import nearest
 from liebig.base.errors import RecipeError
+from liebig.base.mistakes import nearest
 from liebig.base.pipeline import Stage
 from liebig.stages import STAGES
 

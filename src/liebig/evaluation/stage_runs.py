@@ -12,10 +12,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from liebig.base.config import as_literal
 from liebig.base.errors import DataError
 from liebig.base.json_file import read_json, read_json_lines
 from liebig.base.progress import duration
+from liebig.base.toml_text import as_literal
 from liebig.base.workspace import MANIFEST, Manifest, digest, read_manifest
 
 SKIPPED = {"report"}

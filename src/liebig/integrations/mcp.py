@@ -25,6 +25,7 @@ from liebig.base import config
 from liebig.base.config import Config
 from liebig.base.errors import DataError, LiebigError, MissingDependency, RecipeError
 from liebig.base.machine import cores
+from liebig.base.mistakes import nearest
 from liebig.base.progress import counted
 from liebig.base.records import Document, Passage
 from liebig.search.answer import Result, by_document
@@ -290,7 +291,7 @@ def _refused(sentence: str) -> types.CallToolResult:
 
 def _call(retriever: Retriever, name: str, arguments: Mapping[str, object]) -> BaseModel:
     if name not in TOOLS:
-        raise RecipeError(f"there is no tool {name!r}", fix=config.nearest(name, list(TOOLS)))
+        raise RecipeError(f"there is no tool {name!r}", fix=nearest(name, list(TOOLS)))
     _check_names(TOOLS[name], arguments)
     request = config.parse(TOOLS[name], arguments)
     retriever.reload()

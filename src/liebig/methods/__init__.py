@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 from pydantic import Field
 
 from liebig.base import extensions
-from liebig.base.config import tag
 from liebig.base.errors import RecipeError
+from liebig.base.mistakes import tag
 
 if TYPE_CHECKING:
     from torch import nn

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Union
 from pydantic import Field, model_validator
 
 from liebig.base import extensions
-from liebig.base.config import tag
 from liebig.base.errors import RecipeError
+from liebig.base.mistakes import tag
 from liebig.methods import GROUP
 from liebig.methods.contrastive import Contrastive
 from liebig.methods.finetune_base import FinetuneObjective, FinetuneRecipe

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liebig.base import workspace
-from liebig.base.config import nearest
 from liebig.base.errors import DataError, RecipeError
+from liebig.base.mistakes import nearest
 from liebig.base.records import Document, Passage, Query
 from liebig.bm25.search import BM25, TermStatistics
 from liebig.collection import KINDS, Collection
