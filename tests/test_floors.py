@@ -31,7 +31,7 @@ FLOORS = [
     {"stages"},
     {"builder"},
     {"serve", "export", "integrations", "demo"},
-    {"planner", "reproduce", "api", "on_ray"},
+    {"planner", "paper_plan", "reproduce", "api", "on_ray"},
     {"commands"},
     {"stage_command"},
     {"cli", "__main__"},

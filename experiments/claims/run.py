@@ -73,7 +73,7 @@ def texts(data: Path, out: Path, encoder: Path, most: int | None) -> None:
     from tuned import save_texts
 
     from liebig.base.records import Document
-    from liebig.evaluation.tasks import build, records
+    from liebig.evaluation.drawn_tasks import build, records
     from liebig.methods.text_similarity import PAIR, TRIPLET, TextTuples
     from liebig.text.tokenizer import Tokenizer
 

@@ -10,7 +10,7 @@ import pytest
 
 from liebig.base.errors import DataError, RecipeError
 from liebig.evaluation.comparison import ComparedSystem, beaten, compare_systems, gather, mean_rows
-from liebig.evaluation.scoring import PerQuery
+from liebig.evaluation.results import PerQuery
 from tests.worlds.evaluation import BAD, GOOD, beir_folder, run_compare, run_evaluate, write_run
 
 

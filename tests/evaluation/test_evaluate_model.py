@@ -11,9 +11,9 @@ import pytest
 from liebig import encoders
 from liebig.base.compiled import byte_products
 from liebig.base.errors import DataError, RecipeError
-from liebig.evaluation import tasks
+from liebig.evaluation import drawn_tasks
+from liebig.evaluation.results import read_per_query, read_results
 from liebig.evaluation.runs import open_run
-from liebig.evaluation.scoring import read_per_query, read_results
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.text.tokenizer import Tokenizer
@@ -148,7 +148,7 @@ def test_pairs_and_triplets_need_no_search(tmp_path: Path, model: Path) -> None:
 def test_candidates_of_a_run_are_ranked_by_the_model(
     tmp_path: Path, model: Path, collection: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "CANDIDATES", 2)
+    monkeypatch.setattr(drawn_tasks, "CANDIDATES", 2)
     run = write_run(tmp_path / "by-hand.trec", by_hand(model))
     out = run_evaluate(tmp_path / "out", system=model, collections=[collection], candidates=run)
     task = read_results(out).tasks[0]

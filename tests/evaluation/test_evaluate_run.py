@@ -12,10 +12,10 @@ from rich.console import Console
 
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.statistics import Interval
+from liebig.evaluation.results import TaskResult, read_per_query, read_results
 from liebig.evaluation.runs import FirstHits, found_in, ranked_in
-from liebig.evaluation.scoring import TaskResult, read_per_query, read_results
+from liebig.evaluation.suites import FORUMS
 from liebig.evaluation.tables import published_notes, rich_table
-from liebig.evaluation.tasks import FORUMS
 from liebig.stages.evaluate import group_means
 from tests.worlds.evaluation import BAD, GOOD, PASSAGES, beir_folder, run_evaluate, run_init, write_run
 

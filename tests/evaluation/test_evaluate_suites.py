@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from liebig.base.errors import RecipeError
+from liebig.evaluation.suites import BY_NAME, FORUMS, GROUPS, SUITES, is_same, named, recognise
 from liebig.evaluation.tables import beside, figures, papers
-from liebig.evaluation.tasks import BY_NAME, FORUMS, GROUPS, SUITES, is_same, named, recognise
 from liebig.measures import parse
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Group, Passage, Query, ScoredPair, Section, Tuple
-from liebig.evaluation import tasks
+from liebig.evaluation import drawn_tasks
+from liebig.evaluation.drawn_tasks import build, draw_groups, usable_sentences
 from liebig.evaluation.encoders import (
     ModelScorer,
     as_written,
@@ -21,7 +22,7 @@ from liebig.evaluation.encoders import (
 )
 from liebig.evaluation.runs import open_run
 from liebig.evaluation.scoring import Bootstrap, score_candidates, score_pairs
-from liebig.evaluation.tasks import Task, build, draw_groups, read_task, usable_sentences
+from liebig.evaluation.tasks import Task, read_task
 from liebig.measures import evaluator as judgements, parse_all
 from liebig.measures.evaluator import RunBlock, evaluate
 from tests.worlds.evaluation import GRADES, PASSAGES, QUERIES, bag_of_words, beir_folder, exact
@@ -100,7 +101,7 @@ def test_passages_are_not_read_before_they_are_needed(tmp_path: Path) -> None:
 
 
 def test_the_limit_and_the_share_of_a_document_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "PER_DOCUMENT", 2)
+    monkeypatch.setattr(drawn_tasks, "PER_DOCUMENT", 2)
     documents = [
         document(str(i), ("A", sentences("a", "b", "c")), ("B", sentences("d", "e"))) for i in range(9)
     ]
@@ -159,7 +160,7 @@ def test_candidates_are_ranked_among_themselves() -> None:
 
 
 def test_candidates_are_drawn_from_the_hits_that_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "CANDIDATES", 9)
+    monkeypatch.setattr(drawn_tasks, "CANDIDATES", 9)
     run = {"q1": {f"d{i}": -float(i) for i in range(50)}, "q2": {"d1": 1.0}, "q3": {"d1": 1.0}}
     table = judgements.judgements_from_mapping(
         {"q1": {"d3": 1, "d5": 0, "z": 2}, "q2": {"d9": 1}, "q3": {"d1": 0}}

@@ -13,7 +13,7 @@ from liebig.base import config, pipeline
 from liebig.base.errors import DataError, RecipeError
 from liebig.cli import make_app
 from liebig.evaluation.tables import published
-from liebig.planner import plan_papers
+from liebig.paper_plan import plan_papers
 from liebig.reproduce import Reproduction, beside_paper, cell, measured, paper_rows, select
 from liebig.stages import STAGES
 from tests.worlds import papers

@@ -11,7 +11,8 @@ from transformers import AutoTokenizer
 
 from liebig.base.errors import DataError, ModelError
 from liebig.text import word_cache as memo
-from liebig.text.tokenizer import Tokenizer, TokenizerParts
+from liebig.text.tokenizer import Tokenizer
+from liebig.text.tokenizer_folder import TokenizerParts
 from tests.worlds.texts import CHINESE, ENGLISH, NASTY, TEXTS, every, sentencepiece, trained
 
 KINDS = ("wordpiece", "bpe", "sentencepiece")

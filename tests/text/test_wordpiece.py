@@ -6,7 +6,8 @@ from hypothesis import given, settings, strategies as st
 from tokenizers import AddedToken, Tokenizer as Core, models, normalizers, pre_tokenizers
 
 from liebig.text import tokenizer as tokenizers, wordpiece
-from liebig.text.tokenizer import Tokenizer, TokenizerParts
+from liebig.text.tokenizer import Tokenizer
+from liebig.text.tokenizer_folder import TokenizerParts
 from liebig.text.word_cache import Memo, scheme_of
 from liebig.text.wordpiece import CompiledWordPiece
 from tests.worlds.texts import NASTY, TEXTS, trained

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from liebig.base.config import parse
 from liebig.base.errors import CorruptError, RecipeError, TrainingError
-from liebig.train import guards, log as record
+from liebig.train import log as record, memory
 from liebig.train.batch import Batch
 from liebig.train.checkpoint import load_checkpoint
 from liebig.train.distributed import ALONE, global_norm
@@ -308,7 +308,7 @@ def test_memory_that_comes_back_is_used_again_and_a_restart_waits_as_long(
             raise Killed
         return batches(step)
 
-    monkeypatch.setattr(guards, "WAIT", 3)
+    monkeypatch.setattr(memory, "WAIT", 3)
     monkeypatch.setitem(globals(), "OPTIM", optim)
     options: dict[str, Any] = {"chunk_tokens": "whole", "steps": 12, "log_every": 1, "checkpoint_every": 1}
     once, twice = Shared(), Shared()

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from liebig.train import guards
+from liebig.train import memory
 from liebig.train.distributed import ALONE, World
-from liebig.train.guards import Budget, find_budget, fitting
+from liebig.train.memory import Budget, find_budget, fitting
 from liebig.train.step import OutOfMemory
 from tests.worlds.toy import spans
 
@@ -53,7 +53,7 @@ def test_a_larger_budget_that_still_does_not_fit_is_tried_more_and_more_rarely()
 
 
 def test_several_processes_do_not_try_again() -> None:
-    budget = Budget(64, larger=[None], steps=guards.WAIT)
+    budget = Budget(64, larger=[None], steps=memory.WAIT)
     assert budget.again(World(size=2)) is None
     assert budget.tokens == 64
     assert budget.again(ALONE) is not None
@@ -61,7 +61,7 @@ def test_several_processes_do_not_try_again() -> None:
 
 
 def test_without_a_gpu_the_budget_is_a_fixed_number() -> None:
-    assert find_budget(lambda tokens: None, spans(), ALONE) == guards.CPU_TOKENS
+    assert find_budget(lambda tokens: None, spans(), ALONE) == memory.CPU_TOKENS
 
 
 @pytest.mark.parametrize(("fits", "room", "best"), [(40_000, 10**9, 32768), (10**6, 20_000, 16384)])
@@ -79,8 +79,8 @@ def test_on_a_gpu_the_fastest_budget_that_fits_is_found(
     for name in ("empty_cache", "reset_peak_memory_stats", "synchronize"):
         monkeypatch.setattr(torch.cuda, name, lambda *args: None)
     monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: state["used"])
-    properties = SimpleNamespace(total_memory=room / guards.MEMORY_SHARE)
+    properties = SimpleNamespace(total_memory=room / memory.MEMORY_SHARE)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
-    monkeypatch.setattr(guards.time, "monotonic", lambda: state["now"])
+    monkeypatch.setattr(memory.time, "monotonic", lambda: state["now"])
     batch = SimpleNamespace(tokens=10**6)
     assert find_budget(gradient, batch, World(device=torch.device("cuda"))) == best

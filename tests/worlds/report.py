@@ -12,7 +12,7 @@ from liebig.base.config import inputs, load
 from liebig.base.statistics import bootstrap
 from liebig.base.workspace import stage
 from liebig.evaluation.plots import Axes, Series, lines, write_svg
-from liebig.evaluation.scoring import PerQuery, Results, TaskResult, query_lines, to_json
+from liebig.evaluation.results import PerQuery, Results, TaskResult, query_lines, to_json
 from liebig.stages.report import ReportConfig, run
 
 NASTY = '<script>alert("x")</script> & "quotes"'

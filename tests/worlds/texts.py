@@ -5,7 +5,8 @@ from typing import Literal
 
 from tokenizers import Tokenizer as Core, decoders, models, normalizers, pre_tokenizers, processors
 
-from liebig.text.tokenizer import Tokenizer, TokenizerParts
+from liebig.text.tokenizer import Tokenizer
+from liebig.text.tokenizer_folder import TokenizerParts
 
 ENGLISH = "The quick brown foxes were jumping over the unbelievably lazy dogs, weren't they? Yes, they were."
 GERMAN = "Die Geschwindigkeit der Straßenbahn überraschte die Bürgermeisterin außerordentlich."

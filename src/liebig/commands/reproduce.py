@@ -56,7 +56,7 @@ def command(
     for row in rows:
         work.add(row)
     if only_plan or json:
-        from liebig.planner import plan_papers
+        from liebig.paper_plan import plan_papers
 
         plan = plan_papers(list(work.made.values()), price)
         if json:

@@ -20,17 +20,14 @@ from pydantic import Field
 from liebig.base.config import Config, InputPath
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.statistics import Comparison, Seeds, compare, holm, over_seeds
+from liebig.evaluation.results import RESULTS, PerQuery, read_per_query, read_results
 from liebig.evaluation.runs import needed_run
 from liebig.evaluation.scoring import (
-    RESULTS,
     SHOWN,
     Bootstrap,
-    PerQuery,
     first_ids,
     measures_for,
     missing_note,
-    read_per_query,
-    read_results,
     score_run,
     system_name,
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from liebig.base.records import Document, Judgement, Passage, Query, ScoredPair
-from liebig.evaluation.tasks import BY_NAME
+from liebig.evaluation.suites import BY_NAME
 from liebig.formats import detect
 from liebig.formats.items import Options, split_in
 

@@ -2,158 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from liebig.base.errors import AGAIN, CorruptError, DataError, RecipeError
+from liebig.base.errors import DataError, RecipeError
 from liebig.base.hub import name_of
-from liebig.base.json_file import read_json, read_json_lines
 from liebig.base.progress import counted
-from liebig.base.records import Passage, Query
 from liebig.base.statistics import Interval, bootstrap_all, bootstrap_of
-from liebig.evaluation.runs import FirstHits, found_in, of_run, open_run
-from liebig.evaluation.tasks import DEFAULTS, Task, is_same
+from liebig.evaluation.answer_scores import answer_scores, match_ranks
+from liebig.evaluation.results import PerQuery, TaskResult
+from liebig.evaluation.runs import found_in, of_run, open_run
+from liebig.evaluation.suites import DEFAULTS, is_same
+from liebig.evaluation.tasks import Task
 from liebig.measures import Measure, parse_all
-from liebig.measures.answers import accuracy_at, first_match, join, token_matcher
 from liebig.measures.evaluator import RunBlock, Scores, evaluate, judgements_from_mapping
 from liebig.measures.similarity import pearson, spearman
-
-# Top-k answer accuracy of a run: for each question, the rank of the first passage that contains an answer.
-#
-# Passages are read once and only those that were found are kept, as tokens; matching is DPR's. The rank is the place
-# by score as trec_eval sorts, so a tie cannot be won by the order of lines. Cost: about 20 µs per passage found.
-
-Ranked = dict[str, list[str]]
-
-
-def match_ranks(
-    ranked: Ranked, queries: Mapping[str, Query], passages: Iterable[Passage]
-) -> NDArray[np.int64]:
-    """The rank of the first passage with an answer, question by question; 0 for none."""
-    names = {name for ids in ranked.values() for name in ids}
-    texts = {passage.id: join(passage.text) for passage in passages if passage.id in names}
-    if missing := names - texts.keys():
-        raise DataError(
-            f"{len(missing)} passages of the run are not in the collection, for example {min(missing)!r}",
-            fix="name the collection that the run was searched in, with passages=DIR where the questions lie elsewhere",
-        )
-    return np.array(
-        [
-            first_match((texts[name] for name in ranked.get(query.id, ())), token_matcher(query.answers))
-            for query in queries.values()
-        ],
-        dtype=np.int64,
-    )
-
-
-def answer_scores(
-    ranks: NDArray[np.int64],
-    first_hits: Mapping[str, FirstHits],
-    queries: Sequence[str],
-    measures: Sequence[Measure],
-) -> Scores:
-    values = np.stack([accuracy_at(ranks, measure.cut or 0) for measure in measures], axis=1)
-    none = FirstHits([], frozenset())
-    tied = [[measure.cut in first_hits.get(query, none).tied for measure in measures] for query in queries]
-    return Scores(
-        measures=tuple(measures),
-        queries=tuple(queries),
-        values=values,
-        tied=np.array(tied, dtype=np.bool_).reshape(values.shape),
-        hits=np.array([len(first_hits.get(query, none).ids) for query in queries], dtype=np.int64),
-        missing=np.array([query not in first_hits for query in queries], dtype=np.bool_),
-        found_self=np.zeros(len(queries), dtype=np.bool_),
-    )
-
-
-# An evaluation folder. Reports and comparisons read only these files, so nothing is evaluated twice.
-#
-#     results.json          what was evaluated, one entry per task, with the means
-#     queries/TASK.jsonl    {"query": id, "hits": n, "nDCG@10": 0.63, …}, one line per judged query
-
-RESULTS = "results.json"
-
-
-@dataclass(frozen=True)
-class TaskResult:
-    """Means of one task with their intervals, and what a reader must know beside them.
-
-    `recall` is a curve: mean recall (for answers, accuracy) by cut, as deep as the run goes.
-    """
-
-    task: str
-    split: str
-    kind: str
-    queries: int
-    measures: Mapping[str, Interval]
-    remarks: str
-    notes: Sequence[str] = ()
-    suite: str | None = None
-    same_as_published: bool = False
-    values: str = ""
-    recall: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        """`scifact test`."""
-        return f"{self.task} {self.split}"
-
-
-@dataclass(frozen=True)
-class Results:
-    """All tasks of one system."""
-
-    system: str
-    tasks: Sequence[TaskResult]
-    means: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class PerQuery:
-    """Values per query: rows are queries, columns measures."""
-
-    queries: tuple[str, ...]
-    measures: tuple[str, ...]
-    values: NDArray[np.float64]
-
-    def of(self, measure: str) -> NDArray[np.float64]:
-        return self.values[:, self.measures.index(measure)]
-
-
-def to_json(results: Results) -> dict[str, Any]:
-    return asdict(results)
-
-
-def read_results(folder: Path) -> Results:
-    """The results an evaluation left in a folder."""
-    path = folder / RESULTS
-    return read_json(path, Results, error=DataError, fix="run liebig evaluate first")
-
-
-def query_lines(per_query: PerQuery, extra: Mapping[str, Sequence[Any]]) -> Iterator[str]:
-    """The lines of queries/TASK.jsonl; `extra` are columns beside the measures."""
-    for i, query in enumerate(per_query.queries):
-        row = {"query": query} | {name: column[i] for name, column in extra.items()}
-        row |= dict(zip(per_query.measures, map(float, per_query.values[i])))
-        yield json.dumps(row, ensure_ascii=False)
-
-
-def read_per_query(folder: Path, task: TaskResult) -> PerQuery:
-    path, names = folder / task.values, tuple(task.measures)
-    rows = list(read_json_lines(path, dict[str, Any]))
-    try:
-        values = np.array([[row[name] for name in names] for row in rows], dtype=np.float64)
-        queries = tuple(str(row["query"]) for row in rows)
-    except (KeyError, TypeError, ValueError):
-        raise CorruptError("a line lacks its query or a measure", file=path, fix=AGAIN) from None
-    return PerQuery(queries, names, values.reshape(len(rows), len(names)))
-
 
 CUTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 SHOWN = 3  # ids in a sentence

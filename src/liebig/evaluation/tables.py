@@ -15,7 +15,7 @@ from rich.table import Table
 
 from liebig.base.statistics import Interval
 from liebig.base.workspace import Folder
-from liebig.evaluation.scoring import Results, TaskResult
+from liebig.evaluation.results import Results, TaskResult
 
 # `published.toml` has one table per table of a paper, with the set and measure of each column and notes where papers
 # disagree or misprint, and names the runs that make a row (`reproduce.py`). Values are read as fractions of 1.

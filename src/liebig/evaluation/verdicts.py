@@ -14,7 +14,7 @@ from liebig.base.progress import counted
 from liebig.base.statistics import ALPHA, direction
 from liebig.evaluation.comparison import TaskComparison, compare_systems, gather
 from liebig.evaluation.plots import Axes, Series, intervals, lines
-from liebig.evaluation.scoring import RESULTS, Results, TaskResult, read_per_query, read_results
+from liebig.evaluation.results import RESULTS, Results, TaskResult, read_per_query, read_results
 from liebig.evaluation.stage_runs import StageRun
 from liebig.evaluation.tables import beside, published_notes, published_rows
 

@@ -24,11 +24,11 @@ from liebig.base.progress import track
 from liebig.base.records import Document, Passage
 from liebig.base.rng import draw
 from liebig.base.workspace import Folder
+from liebig.evaluation.drawn_tasks import records
 from liebig.evaluation.encoders import ModelScorer
 from liebig.evaluation.plots import Axes, Series, lines, write_svg
 from liebig.evaluation.scoring import system_names
 from liebig.evaluation.tables import show, write_table
-from liebig.evaluation.tasks import records
 from liebig.model.packed import Packed
 
 Floats = NDArray[np.floating]

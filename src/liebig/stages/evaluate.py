@@ -18,33 +18,21 @@ from liebig.base.pipeline import Stage
 from liebig.base.records import Title
 from liebig.base.workspace import Folder
 from liebig.collection import Collection
+from liebig.evaluation.drawn_tasks import CANDIDATES_DEPTH, build, draw_groups
+from liebig.evaluation.results import RESULTS, Results, TaskResult, query_lines, to_json
 from liebig.evaluation.runs import needed_run, ranked_in, run_file
 from liebig.evaluation.scoring import (
-    RESULTS,
     Bootstrap,
-    Results,
     ScoredTask,
-    TaskResult,
     first_ids,
     measures_for,
-    query_lines,
     refuse_disjoint,
     score_run,
     system_name,
-    to_json,
 )
+from liebig.evaluation.suites import GROUPS, Suite, named
 from liebig.evaluation.tables import results_markdown, show_results
-from liebig.evaluation.tasks import (
-    CANDIDATES_DEPTH,
-    GROUPS,
-    Suite,
-    Task,
-    build,
-    draw_groups,
-    named,
-    read_task,
-    with_passages,
-)
+from liebig.evaluation.tasks import Task, read_task, with_passages
 from liebig.formats.output import write_lines
 from liebig.measures.evaluator import RunBlock
 

@@ -29,7 +29,8 @@ from liebig.model.folder import load_heads
 from liebig.model.settings import length_of_use, read_modules
 from liebig.store import TokenStore
 from liebig.text.layout import LONGEST_USE, Layout, checked_length
-from liebig.text.tokenizer import Tokenizer, has_tokenizer
+from liebig.text.tokenizer import Tokenizer
+from liebig.text.tokenizer_folder import has_tokenizer
 from liebig.train.distributed import World
 from liebig.train.loop import Epochs
 from liebig.train.objective import Objective

@@ -42,8 +42,9 @@ from liebig.train.checkpoint import (
     take_optimiser,
 )
 from liebig.train.distributed import ALONE, World
-from liebig.train.guards import Budget, Watch, find_budget, fitting
+from liebig.train.guards import Watch
 from liebig.train.log import Recorder
+from liebig.train.memory import Budget, find_budget, fitting
 from liebig.train.objective import Objective
 from liebig.train.optim import (
     AdamWConfig,
