@@ -29,9 +29,9 @@ import splits
 
 from liebig import encoders
 from liebig.base import pipeline
+from liebig.base.durable import atomic_write
 from liebig.base.records import Passage, Query
 from liebig.base.statistics import bootstrap
-from liebig.base.workspace import atomic_write
 from liebig.bm25.search import BM25
 from liebig.collection import Collection
 from liebig.measures import parse

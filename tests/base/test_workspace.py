@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from liebig.base import workspace
+from liebig.base import durable, hashes, workspace
 from liebig.base.errors import CorruptError, DataError, TrainingError, WorkspaceError
 
 
@@ -104,13 +104,13 @@ def test_a_broken_manifest_is_one_sentence(tmp_path, text):
 
 def test_a_file_is_hashed_again_only_when_it_changed(tmp_path, monkeypatch):
     out = make(tmp_path / "out")
-    file, hashed, hash_file = out / "a" / "b.txt", [], workspace.hash_file
-    monkeypatch.setattr(workspace, "hash_file", lambda path: hashed.append(path.name) or hash_file(path))
+    file, hashed, hash_file = out / "a" / "b.txt", [], hashes.hash_file
+    monkeypatch.setattr(hashes, "hash_file", lambda path: hashed.append(path.name) or hash_file(path))
     an_hour_ago = file.stat().st_mtime_ns - 3600 * 10**9 + 1
     os.utime(file, ns=(an_hour_ago, an_hour_ago))
     for _ in range(2):
         workspace.verify(out)
-    workspace.link(str(file), str(tmp_path / "link"))  # as the next generation of an index does it
+    hashes.link(str(file), str(tmp_path / "link"))  # as the next generation of an index does it
     workspace.verify(out)
     assert hashed.count("b.txt") == 1
     file.write_bytes(file.read_bytes()[::-1])
@@ -120,7 +120,7 @@ def test_a_file_is_hashed_again_only_when_it_changed(tmp_path, monkeypatch):
 
 
 def test_only_what_lasts_is_waited_for_on_its_way_to_the_disk(tmp_path, monkeypatch):
-    synced, sync = [], workspace.sync
+    synced, sync = [], durable.sync
     monkeypatch.setattr(workspace, "sync", lambda path: synced.append(path.name) or sync(path))
     make(tmp_path / "work", lasting=False)
     assert "b.txt" not in synced

@@ -5,7 +5,7 @@ import pytest
 
 from liebig.base.records import Passage
 from liebig.base.statistics import prediction_powered
-from liebig.builder import check, judge as judging
+from liebig.builder import check, check_text, judge as judging
 from liebig.builder.judge import BASELINE, SystemChoice, SystemJudge
 from liebig.builder.questions import OWN, Question
 from liebig.indexes.exact import ExactIndex
@@ -162,7 +162,7 @@ def test_the_result_is_one_sentence():
     assert checks["headline"].startswith("Words and meaning together answer best here, with ")
     assert " % probability (if not, that costs about " in checks["headline"]
     assert "words alone (BM25) would lose about " in checks["headline"]
-    assert check.sentences(checks)[0] == checks["headline"]
+    assert check_text.sentences(checks)[0] == checks["headline"]
 
 
 def test_hits_become_values():
@@ -203,7 +203,7 @@ def test_a_reranker_is_chosen_where_it_helps(share, system):
     best = next(row for name, row in rows.items() if name.endswith("reranked"))
     assert best["value"] == pytest.approx(1.0 if share else rows["BM25"]["value"])
     assert 0 < best["per_second"] < rows[judging.BASELINE.name]["per_second"]
-    told = "\n".join(check.sentences(checks))
+    told = "\n".join(check_text.sentences(checks))
     assert ("is kept but not used by default" in told) == (share == 0)
     assert told.count(" ms") == len(rows)
 

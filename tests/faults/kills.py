@@ -19,6 +19,7 @@ from pathlib import Path
 
 from liebig.base import pipeline, workspace
 from liebig.base.errors import LiebigError
+from liebig.base.hashes import RACY
 from liebig.base.pipeline import Planned
 from liebig.serve.label import JUDGEMENTS
 from liebig.stages import STAGES
@@ -120,7 +121,7 @@ def kill_build(home: Path, rng: random.Random, tally: Tally) -> None:
     """Kill a build, resume it, and hold it against one that was not killed."""
     source, model = faults.write_documents(home / "source", faults.TOPICS), faults.write_model(home / "model")
     out = home / "out"  # the same place for both: paths are part of what is written
-    time.sleep(workspace.RACY)  # files that have just changed are not noted as read
+    time.sleep(RACY)  # files that have just changed are not noted as read
     seconds, wrong = faults.finish("build", source, model, out), list[str]()
     expected = faults.contents(out)
     shutil.rmtree(out)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from liebig.base.workspace import atomic_write
+from liebig.base.durable import atomic_write
 
 PARTS = (
     "damage",

@@ -12,8 +12,9 @@ from liebig.base import rng
 from liebig.base.errors import ResourceError
 from liebig.collection.lookup import hash_all
 from liebig.queries import sampling as cache
+from liebig.queries.decoder_steps import PlainDecoder
 from liebig.queries.decoding import Decoding, Engine, by_padded_budget, passage_keys, uniform
-from liebig.queries.generator import Generator, GeneratorSettings, PlainDecoder, from_encoder
+from liebig.queries.generator import Generator, GeneratorSettings, from_encoder
 from tests.worlds.queries import passage, tokenizer
 
 CPU = torch.device("cpu")

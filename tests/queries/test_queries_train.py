@@ -14,7 +14,8 @@ from liebig.base.errors import DataError, ModelError
 from liebig.model.packed import Packed
 from liebig.queries.consistency import rouge_l
 from liebig.queries.decoding import Decoding, Engine
-from liebig.queries.generator import Generator, padded
+from liebig.queries.generator import Generator
+from liebig.queries.generator_training import padded
 from liebig.stages import STAGES
 from liebig.stages.queries_train import GeneratorTraining, QueriesTrainConfig
 from liebig.train.distributed import ALONE
@@ -54,7 +55,7 @@ def test_ten_pairs_are_learned_by_heart(kind, collection, t5, encoder, tmp_path)
 def test_resumed_is_uninterrupted(collection, t5, tmp_path, monkeypatch):
     config = recipe(collection, t5, steps=6, checkpoint_every=3)
     pipeline.run_stage(STAGE, config, tmp_path / "whole")
-    from liebig.queries import generator as train
+    from liebig.queries import generator_training as train
 
     calls = []
     represent = train.GeneratorObjective.represent

@@ -15,6 +15,7 @@ from typing import Any
 
 from liebig.base import workspace
 from liebig.base.config import Config, InputPath
+from liebig.base.hashes import hash_file
 from liebig.base.pipeline import Stage
 from liebig.builder.runner import Builder
 from liebig.search import retriever_folder
@@ -83,7 +84,7 @@ def contents(folder: Path) -> dict[str, str]:
     return {
         str(path.relative_to(folder)): workspace.read_manifest(path.parent).digest
         if path.name == workspace.MANIFEST
-        else workspace.hash_file(path)
+        else hash_file(path)
         for path in folder.rglob("*")
         if path.is_file()
     }

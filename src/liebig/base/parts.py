@@ -18,6 +18,7 @@ from typing import TypeVar
 from liebig.base import workspace
 from liebig.base.config import inputs, parse, recorded, resolved
 from liebig.base.errors import RecipeError, WorkspaceError
+from liebig.base.hashes import hash_file
 from liebig.base.pipeline import Stage
 from liebig.base.workspace import WHOLE, Folder, StagePart
 
@@ -139,7 +140,7 @@ def _place(part: Path, folder: Folder) -> None:
     for name, recorded_hash in workspace.read_manifest(part).outputs.items():
         target = folder.path / name
         if target.is_file():
-            if workspace.hash_file(target) != recorded_hash:
+            if hash_file(target) != recorded_hash:
                 raise WorkspaceError(
                     f"has another {name} than the other parts", file=part, fix="make it again"
                 )

@@ -222,7 +222,7 @@ def _seen(copy: Path) -> Seen:
 
 
 def _record(copy: Path, seen: Seen) -> None:
-    from liebig.base.workspace import atomic_write
+    from liebig.base.durable import atomic_write
 
     atomic_write(_note(copy, "seen"), json.dumps(seen).encode())
 

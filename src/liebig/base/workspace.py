@@ -9,14 +9,11 @@ or removed. Cost: one read of the files that go in and one of those that come ou
 from __future__ import annotations
 
 import contextlib
-import errno
-import hashlib
 import json
 import os
 import platform
 import re
 import shutil
-import time
 import traceback
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +24,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from liebig.base.durable import atomic_write, remove, replace, sync
 from liebig.base.errors import (
     AGAIN,
     CorruptError,
@@ -36,6 +34,7 @@ from liebig.base.errors import (
     TrainingError,
     WorkspaceError,
 )
+from liebig.base.hashes import hash_json, hash_output, hash_readable
 from liebig.base.json_file import BelowPath, read_json
 from liebig.base.machine import WINDOWS, try_lock
 from liebig.base.progress import say
@@ -43,12 +42,10 @@ from liebig.base.progress import say
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
+
 MANIFEST = "manifest.json"
 INTENT = ".intent.json"
 LOCK = ".lock"
-RACY = 2.0  # seconds after a change in which another one might not show in the times of a file
-TICK = 0.02  # the same on disks that count more than whole seconds
-MOST_HASHES = 1 << 17  # of files that are remembered
 OWN = ".liebig"  # a retriever in the folder it was built from (`builder/project_file.py`)
 PACKAGES = ("liebig", "torch", "transformers", "tokenizers", "numpy", "PyStemmer", "faiss-cpu")
 
@@ -72,7 +69,7 @@ class Manifest:
     @property
     def digest(self) -> str:
         """One hash of all contents: it changes when an output does, and not with the time."""
-        return _hash_json({"kind": self.kind, "outputs": self.outputs})
+        return hash_json({"kind": self.kind, "outputs": self.outputs})
 
 
 @dataclass(frozen=True)
@@ -163,7 +160,7 @@ def stage(
         resumed = resume and left == intent
         if resumed:
             for stray in (partial / MANIFEST, *partial.rglob(".*.tmp")):  # checkpoints are folders
-                _remove(stray)
+                remove(stray)
         else:
             if resume and left is not None:
                 changed = ", ".join(_changes(_flat(left), _flat(intent)))
@@ -226,7 +223,7 @@ def _finish(
         kind=intent["kind"],
         recipe=intent["recipe"],
         inputs=intent["inputs"],
-        outputs={name: _hash_output(path) for name, path in names.items()},
+        outputs={name: hash_output(path) for name, path in names.items()},
         sizes={name: path.stat().st_size for name, path in names.items()},
         versions=versions(),
         seed=seed,
@@ -265,7 +262,7 @@ def verify(folder: Path, *, hashes: bool = True, below: str = "", largest: int |
         if not path.is_file():
             raise CorruptError(f"{name} is missing", file=folder, fix=AGAIN)
         hashed = hashes and (largest is None or size <= largest)
-        if path.stat().st_size != size or (hashed and _hash_output(path) != recorded):
+        if path.stat().st_size != size or (hashed and hash_output(path) != recorded):
             raise CorruptError(f"{name} does not match the manifest", file=folder, fix=AGAIN)
     return manifest
 
@@ -319,9 +316,9 @@ def digest(path: Path) -> str:
         raise WorkspaceError("there is no such file or folder", file=path, fix="check the path")
     if _is_ours(path):
         return verify(path).digest
-    hashes = {name: _hash_readable(file) for name, file in _files(path)}
+    hashes = {name: hash_readable(file) for name, file in _files(path)}
     _hold_against_manifest(path, hashes)
-    return hashes[""] if path.is_file() else _hash_json(hashes)
+    return hashes[""] if path.is_file() else hash_json(hashes)
 
 
 def _files(path: Path) -> list[tuple[str, Path]]:
@@ -366,36 +363,6 @@ def _hold_against_manifest(path: Path, hashes: Mapping[str, str]) -> None:
         recorded = outputs.get((base / name).as_posix())
         if recorded is not None and recorded != actual:
             raise CorruptError(f"{base / name} does not match the manifest", file=home, fix=AGAIN)
-
-
-def atomic_write(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old contents or the new, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync(path.parent)
-
-
-# Windows neither replaces nor moves what a program has open, nor a folder with such a file in it. A reader of a small
-# file is done in a moment, a scanner for viruses in a second.
-PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0) if WINDOWS else ()
-
-
-def replace(source: Path, target: Path) -> None:
-    """Put a file or folder in the place of another; on Windows again after a while, if one of them is open."""
-    for pause in PAUSES:
-        try:
-            os.replace(source, target)
-            return
-        except PermissionError:
-            time.sleep(pause)
-    os.replace(source, target)
 
 
 @cache
@@ -491,17 +458,6 @@ def _swap(partial: Path, out: Path) -> None:
     remove_old(out)
 
 
-def link(source: str, target: str) -> None:
-    """Give a finished file a second name. A copy on Windows: there no name of it could go while one of them is open."""
-    known = _HASHES.get(stamp_of(os.stat(source)))
-    try:
-        (shutil.copy2 if WINDOWS else os.link)(source, target)
-    except OSError:
-        shutil.copy2(source, target)
-    if known is not None:  # a name more changes the stamp and no byte
-        _HASHES[stamp_of(os.stat(target))] = known
-
-
 def discard(out: Path) -> None:
     """Remove a stage's folder. Under another name first: half of it could not be told from a person's folder.
 
@@ -524,72 +480,7 @@ def _clear(folder: Path) -> None:
     (folder / INTENT).unlink(missing_ok=True)
     for path in folder.iterdir():
         if path.name != LOCK:
-            _remove(path)
-
-
-def _remove(path: Path) -> None:
-    """Remove a file or a folder, if it is there; of a link only the link."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def hash_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _hash_output(path: Path) -> str:
-    """The hash of a stage's file."""
-    facts = path.stat()
-    return hash_file(path) if _is_racy(facts.st_mtime_ns) else _hash_once(path, facts)
-
-
-def _hash_readable(path: Path) -> str:
-    """The hash of an input, or a mark where it is not a readable file; the stage that reads it reports why."""
-    try:
-        if not path.is_file():
-            return "not a file"
-        facts = path.stat()
-        if time.time() - max(facts.st_mtime, facts.st_ctime) < RACY:
-            return hash_file(path)
-        return _hash_once(path, facts)
-    except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
-            raise
-        return errno.errorcode[error.errno]
-
-
-def _is_racy(changed: int) -> bool:
-    """Whether another change may not show in the time of the last one, in nanoseconds; some disks count seconds."""
-    return time.time_ns() - changed < (TICK if changed % 10**9 else RACY) * 10**9
-
-
-_HASHES: dict[tuple[int, ...], str] = {}
-
-
-def _hash_once(path: Path, facts: os.stat_result) -> str:
-    """The hash of a file, kept while its stamp is the same: who follows a folder asks again with every change."""
-    stamp = stamp_of(facts)
-    if (known := _HASHES.get(stamp)) is None:
-        if len(_HASHES) >= MOST_HASHES:
-            _HASHES.clear()
-        known = _HASHES[stamp] = hash_file(path)
-    return known
-
-
-def stamp_of(facts: os.stat_result) -> tuple[int, ...]:
-    """What changes with a file's bytes, for what is kept in memory while a file stays the same.
-
-    A copy keeps the time of its contents, which files that are written together share, and may get the number of a
-    file that is gone; so the time at which the inode changed counts too.
-    """
-    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
-
-
-def _hash_json(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+            remove(path)
 
 
 def plain(value: Mapping[str, Any]) -> Any:
@@ -606,17 +497,6 @@ def _left_intent(partial: Path) -> Any:
         return json.loads((partial / INTENT).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-
-
-def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on disk; Windows knows no such wait for a folder."""
-    if WINDOWS and path.is_dir():
-        return
-    descriptor = os.open(path, os.O_RDWR if WINDOWS else os.O_RDONLY)  # Windows syncs what it may write
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _now() -> str:

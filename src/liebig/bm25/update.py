@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from liebig.base import npy, workspace
 from liebig.base.errors import DataError
+from liebig.base.hashes import link
 from liebig.base.records import Passage
 from liebig.base.workspace import Folder
 from liebig.bm25.analysis import AUTO, analyzed_as
@@ -86,7 +87,7 @@ def _link_base(folder: Folder, base: Path) -> list[str]:
     index = BM25.open(base, hashes=False)
     for part in ("segments", "deleted"):
         if (base / part).is_dir():
-            shutil.copytree(base / part, folder.path / part, copy_function=workspace.link)
+            shutil.copytree(base / part, folder.path / part, copy_function=link)
     return [segment.path.name for segment in index.segments]
 
 

@@ -38,7 +38,7 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Whole
 from liebig.base.records import Document
 from liebig.base.workspace import Folder
-from liebig.builder import check, user_questions
+from liebig.builder import check, check_text, user_questions
 from liebig.builder.build_config import LEFT_OUT, BuildConfig, reading_options
 from liebig.builder.check import CheckConfig, MadeConfig
 from liebig.builder.judge import START, SystemChoice
@@ -136,7 +136,7 @@ class BuildResult:
 
     def __repr__(self) -> str:
         return "\n".join(
-            [f"Retriever in {self.folder}, answers by {self.system}", *check.sentences(self.checks)]
+            [f"Retriever in {self.folder}, answers by {self.system}", *check_text.sentences(self.checks)]
         )
 
     def _repr_html_(self) -> str:
@@ -148,7 +148,7 @@ class BuildResult:
         )
         head = f"<p>Retriever in {html.escape(str(self.folder))}, answers by {self.system}</p>"
         if not rows:
-            return head + "".join(f"<p>{html.escape(line)}</p>" for line in check.sentences(self.checks))
+            return head + "".join(f"<p>{html.escape(line)}</p>" for line in check_text.sentences(self.checks))
         named = f"<tr><th>system</th><th>{self.checks['measure']}</th><th>95 %</th></tr>"
         return f"{head}<table>{named}{rows}</table>"
 
@@ -214,7 +214,7 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
 
         short = warnings_of(trained)
     advice = [encoders.ADVICE] if config.model is None and config.teacher is None else []
-    for line in ["", *check.sentences(checks), *short, *advice, *unread_lines(out)]:
+    for line in ["", *check_text.sentences(checks), *short, *advice, *unread_lines(out)]:
         say(line)
     return BuildResult(out, choice.system, checks)
 
@@ -258,7 +258,7 @@ def _words_only(
     now = _described(builder, config, corpus, reranker, "bm25", model, checked)
     description.replace(builder.out, builder.before, now)
     checks = check.read(checked)
-    for line in ["", *check.sentences(checks), *unread_lines(builder.out)]:
+    for line in ["", *check_text.sentences(checks), *unread_lines(builder.out)]:
         builder.say(line)
     return BuildResult(builder.out, "bm25", checks)
 

@@ -32,7 +32,7 @@ def command(
     for path in filter(None, (folder, questions)):
         if not path.exists():
             raise WorkspaceError("there is no such file or folder", file=path, fix="check the path")
-    from liebig.builder.check import sentences
+    from liebig.builder.check_text import sentences
     from liebig.builder.recheck import recheck
 
     checks = recheck(folder, questions, announce)

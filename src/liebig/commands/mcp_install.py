@@ -18,10 +18,10 @@ from typing import Annotated, Any
 
 import typer
 
+from liebig.base.durable import atomic_write
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.mistakes import nearest
 from liebig.base.progress import say, visible
-from liebig.base.workspace import atomic_write
 from liebig.search.retriever_folder import read
 
 COPY = ".before-liebig"  # behind the name of a file, for its copy

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from liebig.base.workspace import RACY
+from liebig.base.hashes import RACY
 from liebig.formats.inputs import InputSource, Stamp
 from liebig.formats.ledger import Ledger
 

@@ -18,8 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from liebig.base import npy, workspace
+from liebig.base import npy
+from liebig.base.durable import atomic_write
 from liebig.base.errors import DataError
+from liebig.base.hashes import link
 from liebig.indexes import exact_cpu
 from liebig.indexes.base import INDEX, Index, ignore
 from liebig.vectors import (
@@ -201,7 +203,7 @@ class ExactIndex(Index):
         if len(gone):
             npy.save(folder / DELETED, gone)
         write_summary(folder, self.type, self.width, names, self.about, len(self))
-        workspace.atomic_write(folder / INDEX, (json.dumps({"kind": self.kind}, indent=2) + "\n").encode())
+        atomic_write(folder / INDEX, (json.dumps({"kind": self.kind}, indent=2) + "\n").encode())
 
     def info(self) -> dict[str, Any]:
         return {
@@ -231,7 +233,7 @@ def place_shard(shard: Shard, target: Path) -> None:
     if shard.path is None:
         shard.save(target)
     else:
-        shutil.copytree(shard.path, target, copy_function=workspace.link)
+        shutil.copytree(shard.path, target, copy_function=link)
 
 
 def convert(shards: Iterable[Shard], folder: Path, kind: Type, width: int, first: int) -> list[Shard]:

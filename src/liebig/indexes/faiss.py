@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from liebig.base import workspace
+from liebig.base.durable import atomic_write
 from liebig.base.errors import CorruptError, RecipeError
 from liebig.base.json_file import Nonnegative, read_json
 from liebig.indexes import exact_cpu
@@ -235,7 +235,7 @@ class FaissIndex(Index):
         faiss.write_index(self._structure, str(folder / FILE))
         recall = asdict(self.recall) if self.recall is not None else None
         summary = {"kind": self.kind, "setting": asdict(self.setting), "recall": recall}
-        workspace.atomic_write(folder / INDEX, (json.dumps(summary, indent=2) + "\n").encode())
+        atomic_write(folder / INDEX, (json.dumps(summary, indent=2) + "\n").encode())
 
     def info(self) -> dict[str, Any]:
         recall = self.recall.measured if self.recall is not None else None

@@ -22,9 +22,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from liebig.base.durable import replace, sync
 from liebig.base.errors import ModelError
 from liebig.base.json_file import parse_json
-from liebig.base.workspace import replace, sync
 from liebig.model.backbone import Backbone
 from liebig.model.loading import quiet, readable
 from liebig.model.pooling import Dense, Normalize

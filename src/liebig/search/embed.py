@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 
 from liebig.base.compiled import HAS_NUMBA
 from liebig.base.errors import MissingDependency, ModelError
+from liebig.base.hashes import stamp_of
 from liebig.base.hub import model_folder
 from liebig.base.machine import default_precision, free_cores, set_threads
 from liebig.base.records import Title
-from liebig.base.workspace import stamp_of
 from liebig.model.numpy_model import NumpyEncoder, NumpyModel, in_half
 from liebig.model.onnx_graph import OnnxEncoder, OnnxModel, graph_folder, is_export
 from liebig.model.settings import (

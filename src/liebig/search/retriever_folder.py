@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from liebig.base import workspace
+from liebig.base.durable import atomic_write
 from liebig.base.errors import DataError, WorkspaceError
 from liebig.base.json_file import BelowPath, parse_json
 from liebig.base.machine import remove_lock
@@ -116,7 +117,7 @@ def write(folder: Path, description: RetrieverDescription) -> None:
     """Put a new description in the place of the old one."""
     data = (json.dumps(description.row(), indent=2, ensure_ascii=False) + "\n").encode()
     _parsed(data, folder)
-    workspace.atomic_write(folder / NAME, data)
+    atomic_write(folder / NAME, data)
 
 
 def replace(folder: Path, before: RetrieverDescription | None, now: RetrieverDescription) -> None:

@@ -20,6 +20,7 @@ from pydantic import Field, model_validator
 from liebig import encoders
 from liebig.base import workspace
 from liebig.base.config import Config, InputPath, ModelPath, Unrecorded
+from liebig.base.durable import atomic_write
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.machine import checked, computing_threads, may_have_gpu, process_count
 from liebig.base.pipeline import Stage
@@ -196,7 +197,7 @@ def keep_precision(config: EncodeConfig, folder: Path) -> None:
     path = folder / PARTS / PRECISION
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
-        workspace.atomic_write(path, precision_of(config).encode())
+        atomic_write(path, precision_of(config).encode())
 
 
 def precision_of(config: EncodeConfig) -> Precision:

@@ -23,11 +23,12 @@ import numpy as np
 from pydantic import Field
 
 from liebig.base.config import Config, InputPath, ModelPath, Unrecorded
+from liebig.base.durable import atomic_write
 from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress, counted
 from liebig.base.records import Passage, Title
-from liebig.base.workspace import WHOLE, Folder, StagePart, atomic_write
+from liebig.base.workspace import WHOLE, Folder, StagePart
 from liebig.collection import GENERATED as GENERATED_SPLIT, Collection
 from liebig.collection.lookup import hash64, hash_all
 from liebig.collection.offset_index import OffsetIndex

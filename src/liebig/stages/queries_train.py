@@ -20,7 +20,8 @@ from liebig.collection.lookup import hash_all
 from liebig.methods.samplers import random_batches
 from liebig.queries.consistency import Finder, rouge_l, share
 from liebig.queries.decoding import Decoding, Engine, passage_keys
-from liebig.queries.generator import Generator, GeneratorBatches, GeneratorObjective, from_encoder
+from liebig.queries.generator import Generator, from_encoder
+from liebig.queries.generator_training import GeneratorBatches, GeneratorObjective
 from liebig.queries.labelled_pairs import LabelledPassage, draw, read_labelled_passages
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.distributed import World

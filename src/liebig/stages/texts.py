@@ -19,12 +19,13 @@ from pydantic import Field, model_validator
 
 from liebig.base import rng
 from liebig.base.config import Config, InputPath, Unrecorded
+from liebig.base.durable import atomic_write
 from liebig.base.errors import DataError
 from liebig.base.machine import spread
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
 from liebig.base.records import Document
-from liebig.base.workspace import Folder, atomic_write
+from liebig.base.workspace import Folder
 from liebig.collection import Collection
 from liebig.formats.output import json_line, write_lines
 from liebig.store.prepare import FilePiece, cut

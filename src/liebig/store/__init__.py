@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from pydantic import PositiveInt
 
 from liebig.base import npy, workspace
+from liebig.base.durable import atomic_write, sync
 from liebig.base.errors import DataError
 from liebig.base.json_file import FileModel, read_json
 from liebig.base.records import Document
@@ -134,7 +135,7 @@ class TokenShard:
         """Write the shard as one file, whole or not at all."""
         buffer = io.BytesIO()
         np.savez(buffer, **vars(self))
-        workspace.atomic_write(path, buffer.getvalue())
+        atomic_write(path, buffer.getvalue())
 
     @classmethod
     def load(cls, path: Path) -> TokenShard:
@@ -217,8 +218,8 @@ def join(shards: Sequence[Path], folder: Path, tokenizer: Tokenizer) -> None:
                 file.append(values if name in kinds else np.cumsum(values) + ends[name])
                 ends[name] += int(values.sum()) if name not in kinds else 0
     for path in paths.values():
-        workspace.sync(path)
+        sync(path)
     tokenizer.save(folder / TOKENIZER)
     counts = {name: files[name].rows - (name not in kinds) for name in LEVELS}
     summary = {"format": 1, **counts, "vocab_size": tokenizer.vocab_size, "tokenizer": tokenizer.digest}
-    workspace.atomic_write(folder / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
+    atomic_write(folder / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())

@@ -28,7 +28,7 @@ from tokenizers.models import WordPiece
 
 from liebig.base.compiled import HAS_NUMBA
 from liebig.base.errors import DataError, ModelError
-from liebig.base.workspace import stamp_of
+from liebig.base.hashes import stamp_of
 from liebig.ragged import Ragged
 from liebig.text import train_tokenizer as training
 from liebig.text.continuations import continues

@@ -26,9 +26,10 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from liebig.base.durable import atomic_write, replace, sync
 from liebig.base.errors import CorruptError, TrainingError, WorkspaceError
+from liebig.base.hashes import hash_file
 from liebig.base.json_file import read_json
-from liebig.base.workspace import atomic_write, hash_file, replace, sync
 from liebig.train.stopping import Best
 
 STATE, BEST, PREFIX = "state.json", "best.json", "step-"

@@ -20,9 +20,9 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor
 
+from liebig.base.durable import atomic_write
 from liebig.base.errors import CorruptError
 from liebig.base.progress import Progress, quantity
-from liebig.base.workspace import atomic_write
 from liebig.train.distributed import World
 from liebig.train.guards import Collapse
 from liebig.train.optim import Update

@@ -27,10 +27,10 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from liebig.base.config import Config
+from liebig.base.durable import atomic_write
 from liebig.base.errors import TrainingError
 from liebig.base.json_file import read_json
 from liebig.base.rng import key
-from liebig.base.workspace import atomic_write
 from liebig.model.kernels.captured import forget
 from liebig.train.batch import Batch, Batches, Feed
 from liebig.train.checkpoint import (

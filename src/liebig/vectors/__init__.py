@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import NonNegativeInt, PositiveInt
 
-from liebig.base import npy, workspace
+from liebig.base import durable, npy, workspace
 from liebig.base.errors import DataError
 from liebig.base.json_file import FileModel, FileName, Nonnegative, read_json
 from liebig.base.records import Title
@@ -126,8 +126,8 @@ class Shard:
         about = {"count": len(self), "largest": self.largest, **(more or {})}
         (partial / "shard.json").write_text(json.dumps(about), encoding="utf-8")
         for file in partial.iterdir():
-            workspace.sync(file)  # a shard in its place is complete even after a power cut
-        workspace.replace(partial, path)
+            durable.sync(file)  # a shard in its place is complete even after a power cut
+        durable.replace(partial, path)
 
 
 def write_shard(
@@ -281,4 +281,4 @@ def write_summary(
     summary = {
         "format": FORMAT, "type": kind, "width": width, "count": count, "shards": list(shards), "about": dict(about)
     }  # fmt: skip
-    workspace.atomic_write(path / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
+    durable.atomic_write(path / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())

@@ -23,10 +23,10 @@ from pydantic import Field, model_validator
 
 from liebig.base import rng
 from liebig.base.config import InputPath
+from liebig.base.durable import atomic_write
 from liebig.base.errors import DataError
 from liebig.base.progress import Progress
 from liebig.base.records import Hit
-from liebig.base.workspace import atomic_write
 from liebig.formats.items import Options
 from liebig.formats.on_disk import DiskSource
 from liebig.formats.trec import read_run
