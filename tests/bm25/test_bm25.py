@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+import unicodedata
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from liebig.base.machine import MACOS, WINDOWS
 from liebig.base.records import Passage
 from liebig.base.workspace import Folder
 from liebig.bm25 import kernels, search
-from liebig.bm25.analysis import Analyzer, language_name, stop_words, untagged
+from liebig.bm25.analysis import Analyzer, _any_word, language_name, stop_words, untagged
 from liebig.bm25.search import BM25, BM25Settings
 from liebig.bm25.update import settings_of, write_index
 from liebig.search.explain import bm25_score
@@ -245,6 +246,13 @@ def test_stop_words_are_those_of_bm25s_which_is_not_imported():
 def test_analysis_folds_width_and_keeps_marks():
     assert Analyzer("none").terms("ﾃｽﾄ") == ["テ", "ス", "ト", "テス", "スト"]
     assert Analyzer("none").terms("हिन्दी") == ["हिन्दी"]
+
+
+def test_every_combining_mark_belongs_to_a_word():
+    marks = "".join(
+        c for c in map(chr, range(0x300, sys.maxunicode + 1)) if unicodedata.category(c)[0] == "M"
+    )
+    assert _any_word().fullmatch(marks)
 
 
 def test_unknown_language_lists_those_there_are():

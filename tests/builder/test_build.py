@@ -261,6 +261,13 @@ def test_many_vectors_are_indexed_approximately(made, tmp_path, monkeypatch):
     assert Retriever.from_folder(tmp_path / "out").info()["dense"]["kind"] == "faiss"
 
 
+def test_a_build_loads_its_encoder_once_for_passages_and_once_for_questions(made, tmp_path, monkeypatch):
+    loaded, load = [], Encoder.load
+    monkeypatch.setattr(Encoder, "load", lambda path: loaded.append(path) or load(path))
+    made(write_documents(tmp_path / "source"), tmp_path / "out")
+    assert len(loaded) == 2  # their precisions differ
+
+
 def test_pieces_of_changed_passages_go(made, tmp_path):
     source = tmp_path / "passages.jsonl"
 

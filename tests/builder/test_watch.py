@@ -138,7 +138,7 @@ def test_a_server_that_watches_finds_what_is_saved_and_answers_all_the_time(made
                     generations.append(answer["generation"])
                 except (OSError, ValueError, LookupError, AssertionError) as error:
                     failed.append(error)
-                time.sleep(0.02)
+                time.sleep(0.1)
 
         client = threading.Thread(target=ask_on)
         client.start()

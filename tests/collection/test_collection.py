@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 import liebig.collection as module
 from liebig.base.errors import CorruptError, DataError
 from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, ScoredPair, Section, Tuple
-from liebig.collection import Collection
+from liebig.collection import Collection, lookup
 from liebig.collection.id_table import IdTable, Repeat
 from liebig.collection.lookup import hash64
 from liebig.collection.offset_index import OffsetIndex
@@ -210,3 +210,9 @@ def test_the_ledger_grows_and_keeps_its_index():
 
 def test_the_module_says_what_is_in_the_folder():
     assert all(kind in (module.__doc__ or "") for kind in (*module.KINDS, *module.SPLIT_KINDS))
+
+
+def test_ids_of_one_hash_are_told_apart(monkeypatch):
+    monkeypatch.setattr(lookup, "hash_rows", lambda values, offsets: np.zeros(len(offsets) - 1, np.uint64))
+    ids = lookup.memory_ids(["a", "b", "long"])
+    assert ids.find_all(["b", "x", "long", "a", "a much longer one"]).tolist() == [1, -1, 2, 0, -1]

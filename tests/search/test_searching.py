@@ -254,6 +254,10 @@ def test_a_hybrid_scores_what_it_found_by_its_best_sentence():
         id for id, _ in SentenceScores(index, lambda queries: query).search([Query("q", "x")], [found], 5)[0]
     } == {"p3", "p29"}
     assert scores.search([Query("q", "x")], [[[("gone", 1.0)]]], 5) == [[]]
+    several = [found, [[("gone", 1.0)]], [[("p12", 1.0), ("p3", 0.5)]]]
+    together = SentenceScores(index, lambda queries: np.repeat(query, 3, axis=0))
+    alone = [scores.search([Query("q", "x")], [lists], 2)[0] for lists in several]
+    assert together.search([Query("q", "x")] * 3, several, 2) == alone
 
     class Few(System):
         name = "few"

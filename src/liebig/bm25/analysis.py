@@ -17,13 +17,12 @@ so that a query's word, analysed in every language of the index, meets each pass
 from __future__ import annotations
 
 import re
-import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from liebig.base.errors import RecipeError
 from liebig.text.languages import CODES, NAMES, stop_words
@@ -68,8 +67,9 @@ def _any_word() -> re.Pattern[str]:
 
 
 def _marks() -> str:
-    """All combining marks, as ranges of a character class."""
-    codes = [i for i in range(0x300, sys.maxunicode + 1) if unicodedata.category(chr(i))[0] == "M"]
+    """All combining marks, as ranges of a character class; between the two parts lie Han and what is not assigned."""
+    planes = chain(range(0x300, 0x20000), range(0xE0000, 0xE1000))
+    codes = [i for i in planes if unicodedata.category(chr(i))[0] == "M"]
     starts = [c for c, before in zip(codes, [-2, *codes]) if c != before + 1]
     ends = [c for c, after in zip(codes, [*codes[1:], -2]) if c + 1 != after]
     return "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(starts, ends))

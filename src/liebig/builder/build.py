@@ -25,6 +25,7 @@ import html
 import shutil
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ from liebig.formats.output import write_lines
 from liebig.model.onnx_graph import WRITERS, is_export, needs
 from liebig.model.settings import ModelSettings, check_folder, encoder_folder
 from liebig.search import retriever_folder as description
+from liebig.search.embed import keep_models
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import RERANK_DEPTH as RERANKED, WORK, RetrieverDescription
 from liebig.stages.bm25 import STAGE as BM25, BM25Config
@@ -166,7 +168,9 @@ def build(
     refuse_foreign(out)
     if not config.replace:
         _refuse_other_corpus(config, out)
-    with description.exclusive(out):
+    # A training needs the memory of the models that it is done with.
+    trains = config.may_train or config.questions is not None
+    with description.exclusive(out), nullcontext() if trains else keep_models():
         if documents is not None:
             write_lines(kept_documents(out), document_lines(documents))
         if failed := own_sources.note(map(absolute, config.sources)):

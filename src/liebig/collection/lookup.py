@@ -18,7 +18,7 @@ from liebig.base import npy
 from liebig.base.compiled import njit
 from liebig.base.errors import DataError
 from liebig.base.npy import NpyWriter
-from liebig.ragged import Ragged, Strings
+from liebig.ragged import Ragged, Strings, ranges
 
 Hashes = NDArray[np.uint64]
 
@@ -124,11 +124,16 @@ class Ids:
         hashes = hash_rows(texts.values, texts.offsets)
         places = np.searchsorted(self.hashes, hashes)
         near = np.flatnonzero(places < len(self.hashes))
-        for row in near[self.hashes[places[near]] == hashes[near]].tolist():
-            number = int(self.order[places[row]])
-            if self.strings[number] != ids[row]:  # another id with the same hash
-                number = -1 if (known := self.find(ids[row])) is None else known
-            numbers[row] = number
+        rows = near[self.hashes[places[near]] == hashes[near]]
+        numbers[rows] = self.order[places[rows]]
+        known, starts = self.strings.utf8, self.strings.utf8.offsets[numbers[rows]]
+        lengths = known.offsets[numbers[rows] + 1] - starts
+        same = np.array_equal(lengths, texts.lengths[rows]) and np.array_equal(
+            known.values[ranges(starts, lengths)], texts.values[ranges(texts.offsets[rows], lengths)]
+        )
+        for row in [] if same else rows.tolist():  # some may be other ids with the same hash
+            number = self.find(ids[row])
+            numbers[row] = -1 if number is None else number
         return numbers
 
     @classmethod

@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from importlib.util import find_spec
+from inspect import signature
 from itertools import accumulate, islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
@@ -110,11 +111,12 @@ _KEPT: ContextVar[dict[tuple[Any, ...], Any] | None] = ContextVar("kept", defaul
 
 @contextmanager
 def keep_models(models: dict[tuple[Any, ...], Any] | None = None) -> Iterator[None]:
-    """Within, a model is loaded once while its files stay the same: who follows a folder needs it with every change.
+    """Within, a model is loaded once while its files stay the same: stages of a build and changes of a folder share it.
 
-    `models` is where they are kept, for a process that comes here again and again.
+    `models` is where they are kept, for a process that comes here again and again; without it, where they already are.
     """
-    token = _KEPT.set({} if models is None else models)
+    kept = _KEPT.get() if models is None else models
+    token = _KEPT.set({} if kept is None else kept)
     try:
         yield
     finally:
@@ -130,7 +132,9 @@ def _once_where_kept(load: Callable[P, T]) -> Callable[P, T]:
         if models is None:
             return load(*args, **options)
         files = sorted(model_folder(cast(Path, args[1])).rglob("*"))
-        key = *args, *sorted(options.items()), *(stamp_of(file.stat()) for file in files)
+        told = signature(load).bind(*args, **options)
+        told.apply_defaults()
+        key = *told.arguments.values(), *(stamp_of(file.stat()) for file in files)
         if key not in models:
             models[key] = load(*args, **options)
         return cast(T, models[key])

@@ -30,6 +30,7 @@ from liebig.bm25 import search as bm25
 from liebig.bm25.search import BM25
 from liebig.indexes import exact_cpu, open_index
 from liebig.indexes.base import Index
+from liebig.ragged import ranges
 from liebig.search.fusion import FUSION_DEPTH, SENTENCES, Fuse, Hits, weighted
 from liebig.vectors import Vectors, document_of, pieces_of
 from liebig.vectors.ranked import Ranked
@@ -328,18 +329,22 @@ class SentenceScores:
         """The k best of each query's passages, given as the lists of hits that they were found in."""
         vectors = self._vectors(queries)
         exact_cpu.check(vectors, self._shards)
-        return [self._best(vectors[i : i + 1], lists, k) for i, lists in enumerate(found)]
-
-    def _best(self, vector: NDArray[np.float32], lists: Sequence[Hits], k: int) -> Hits:
-        ids = list(dict.fromkeys([id for hits in lists for id, _ in hits]))
+        ids = list(dict.fromkeys([id for lists in found for hits in lists for id, _ in hits]))
         numbers, counts = pieces_of(self._shards, ids)
-        there = np.flatnonzero(counts)
-        if not len(there):
-            return []
-        scores = exact_cpu.score(vector, numbers[None], self._shards)[0]
-        best = np.maximum.reduceat(scores, (np.cumsum(counts) - counts)[there])
-        order = np.argsort(-best, kind="stable")[:k]
-        return [(ids[i], score) for i, score in zip(there[order].tolist(), best[order].tolist())]
+        places, starts = {id: place for place, id in enumerate(ids)}, np.cumsum(counts) - counts
+
+        def best(vector: NDArray[np.float32], lists: Sequence[Hits]) -> Hits:
+            own = np.array(list(dict.fromkeys([places[id] for hits in lists for id, _ in hits])), np.int64)
+            own = own[counts[own] > 0]
+            if not len(own):
+                return []
+            rows = numbers[ranges(starts[own], counts[own])]
+            scores = exact_cpu.score(vector, rows[None], self._shards)[0]
+            scores = np.maximum.reduceat(scores, np.cumsum(counts[own]) - counts[own])
+            order = np.argsort(-scores, kind="stable")[:k]
+            return [(ids[i], score) for i, score in zip(own[order].tolist(), scores[order].tolist())]
+
+        return [best(vectors[i : i + 1], lists) for i, lists in enumerate(found)]
 
 
 class Hybrid(System):
