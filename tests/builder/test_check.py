@@ -314,4 +314,4 @@ def test_a_models_questions_are_corrected_by_those_that_people_judged_too():
     ],
 )
 def test_the_check_says_who_judged(counts, said):
-    assert check._asked(counts) == said
+    assert check_text._asked(counts) == said
