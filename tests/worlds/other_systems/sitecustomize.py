@@ -72,6 +72,7 @@ THROUGH = {
 DEVICES = re.compile(r"(?i)^(con|prn|aux|nul|com\d|lpt\d)(\..*)?$")
 REFUSED = re.compile(r'[<>:"|?*\\\x00-\x1f]|[. ]$')
 HIDDEN = re.compile(r"^/(proc|sys)(/|$)")
+MAPPED = re.compile(r"(?m) (/.*)$")
 
 
 def ours(depth: int = 2) -> bool:
@@ -150,15 +151,17 @@ def _hiding(function: Callable[..., Any]) -> Callable[..., Any]:
 _readlink, _listdir, _stat, _real_open = os.readlink, os.listdir, os.stat, open
 
 
-def _in_use() -> Iterator[str]:
+def _in_use() -> set[str]:
     """What the processes of this test have open or mapped: those with the same cache."""
+    used = set[str]()
     for pid in filter(_is_of_this_test, filter(str.isdecimal, _listdir("/proc"))):
         with contextlib.suppress(OSError):
             for number in _listdir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):
-                    yield _readlink(f"/proc/{pid}/fd/{number}")
+                    used.add(_readlink(f"/proc/{pid}/fd/{number}"))
             with _real_open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as lines:
-                yield from (line.split(maxsplit=5)[5].rstrip("\n") for line in lines if "/" in line)
+                used.update(MAPPED.findall(lines.read()))
+    return used
 
 
 @cache
@@ -169,22 +172,23 @@ def _is_of_this_test(pid: str) -> bool:
 
 
 def _refuse_in_use(*paths: Any) -> None:
-    places = [os.path.realpath(_text(path)) for path in paths]
-    for used in _in_use():
-        for place, path in zip(places, paths):
-            if used == place or used.startswith(place + "/") or _is_other_name(used, place):
-                raise PermissionError(errno.EACCES, f"is in use by a process ({used})", _text(path))
+    used = _in_use()
+    for path in paths:
+        place = os.path.realpath(_text(path))
+        names = {place, *_other_names(place, used)}
+        for name in used:
+            if name in names or name.startswith(place + "/"):
+                raise PermissionError(errno.EACCES, f"is in use by a process ({name})", _text(path))
 
 
-def _is_other_name(used: str, place: str) -> bool:
-    """Whether the two are hard links of one file."""
+def _other_names(place: str, used: set[str]) -> Iterator[str]:
+    """Those that are hard links of the file at a place."""
     with contextlib.suppress(OSError):
-        return (
-            os.path.isfile(place)
-            and _stat(place).st_nlink > 1
-            and os.path.samestat(_stat(used), _stat(place))
-        )
-    return False
+        if os.path.isfile(place) and _stat(place).st_nlink > 1:
+            for name in used:
+                with contextlib.suppress(OSError):
+                    if os.path.samestat(_stat(name), _stat(place)):
+                        yield name
 
 
 def _refuse_name(path: Any) -> None:
