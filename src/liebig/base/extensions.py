@@ -12,11 +12,17 @@ Listing names imports nothing; a class is imported when its name is used. Liebig
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
-from importlib.metadata import entry_points
+from functools import cache
+from importlib import import_module, metadata
 from typing import Any
 
 from liebig.base.errors import RecipeError
+
+
+@cache
+def entry_points(group: str) -> metadata.EntryPoints:
+    """Those of a group, for which the lists of all installed packages are read."""
+    return metadata.entry_points(group=group)
 
 
 def extended(built_in: Mapping[str, str], group: str) -> dict[str, str]:
