@@ -37,7 +37,7 @@ DOCUMENTS = {
     "comet": ("Kometen", {"language": "de", "year": "1066", "date": "1066-04-24", "path": "sky/comet.md"},
               "A comet is a small body of ice and dust. It grows a tail near the sun.",
               'Halley said: "The comet returns every seventy-six years." In the soil there is none.'),
-    "violin": ("Violins", {"language": "de", "year": "viele"},
+    "violin": ("Violins", {"language": "de", "year": "viele", "modified": "1690-02-03"},
                "The violin has four strings tuned in perfect fifths.", "Its bow is strung with hair."),
 }  # fmt: skip
 QUESTIONS = [

@@ -254,7 +254,9 @@ def test_archives_in_an_archive_are_folders_and_deeper_ones_are_not(tmp_path):
     )
     ids, ledger = documents(tmp_path / "x.zip")
     assert ids == ["a.md", "sub/in.zip/b.md"]
-    assert ledger.ignored == {f"{tmp_path}/x.zip!sub/in.zip/deep.zip": "binary"}
+    assert ledger.ignored == {
+        f"{tmp_path}/x.zip!sub/in.zip/deep.zip": "an archive inside two others; unpack one of them"
+    }
     assert [error.file for error in ledger.errors] == [f"{tmp_path}/x.zip!bad.zip"]
     assert ledger.counts() == {"seen": 4, "read": 2, "skipped": 1, "ignored": 1}
 
@@ -302,6 +304,15 @@ def test_a_notebook_keeps_text_that_code_printed():
     assert notebook.sections[0].paragraphs == ("f()", "two\nlines")
     with pytest.raises(DataError, match="no cells"):
         read("b.ipynb", b"{}")
+
+
+def test_every_heading_of_a_notebook_is_kept():
+    cells = [
+        {"cell_type": "markdown", "source": f"# {name}\n\nText."} for name in ("Salt", "Method", "Result")
+    ]
+    [notebook] = read("a.ipynb", json.dumps({"cells": cells}).encode())
+    assert notebook.title == "Salt"
+    assert [section.heading for section in notebook.sections] == ["", "Method", "Result"]
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts open files")

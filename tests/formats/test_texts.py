@@ -33,6 +33,43 @@ def test_markdown_headings_of_both_kinds_are_sections():
     )
 
 
+FRONTS = {
+    "---\ntitle: Heat\nauthor: Nora Vane\ndate: 2023-04-05\ntags: [barn, energy]\n---\n": {
+        "author": "Nora Vane",
+        "date": "2023-04-05",
+        "tags": "barn, energy",
+    },
+    "---\nTitle: 'Heat'\nauthors:\n  - name: Nora\n    url: x\n  - Ida\ndate: 2023-04-05 10:00:00 +0200\n...\n": {
+        "author": "Nora, Ida",
+        "date": "2023-04-05 10:00:00+0200",
+    },
+    '+++\ntitle = "Heat"\ndate = 2023-04-05\ntags = []\n+++\n': {"date": "2023-04-05"},
+}
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_front_matter_names_the_title_author_date_and_tags(front):
+    parsed = parse_markdown(front + "# Heat\n\nOil.\n\n# Cost\n\nMuch.\n")
+    sections = (Section("", ("Oil.",)), Section("Cost", ("Much.",)))
+    assert parsed == Article("Heat", sections, metadata=FRONTS[front])
+    assert parsed.sections[0].places == (front.count("\n") + 3,)
+
+
+@pytest.mark.parametrize(
+    "rules", ["---\n\nA rule.\n\n---\n", "---\na: [\nA rule.\n---\n", "---\n" + "[" * 3000 + "\n---\n"]
+)
+def test_what_is_no_front_matter_is_text(rules):
+    parsed = parse_markdown(rules + "\nMore.\n")
+    texts = [text for section in parsed.sections for text in (section.heading, *section.paragraphs)]
+    assert rules.split("\n")[-3] in texts or "A rule." in texts
+    assert "More." in texts
+
+
+def test_a_value_of_front_matter_that_stands_many_times_is_bounded():
+    text = "---\nlong: &x " + "y" * 20_000 + "\ntags: [" + "*x, " * 9_000 + "]\n---\nText.\n"
+    assert len(parse_markdown(text).metadata["tags"]) < 200_000
+
+
 def test_markdown_code_is_no_heading():
     text = "# T\n\n```sh\n# comment\n\nls\n```\n\n#hashtag is text\n"
     assert parse_markdown(text) == Article(

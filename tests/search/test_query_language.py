@@ -192,6 +192,11 @@ def test_a_document_is_of_its_own_date_where_it_has_one_and_of_its_files_where_n
         ("after:2024", ["mails:2", "notes.md"]),
     ):
         assert sorted(r.doc for r in retriever.search(f"barley {conditions}", 9, "bm25")) == sorted(expected)
+        bound = {"lt": "2024"} if "before" in conditions else {"gte": "2024"}
+        hits = retriever.search("barley", 9, "bm25", {"date": bound})
+        assert sorted(hit.doc for hit in hits) == sorted(expected)
+    assert retriever.answer("barley", facets=["date"]).facets == {"date": {"2023": 2, "2026": 2}}
+    assert [hit.doc for hit in retriever.search("barley", 9, "bm25", {"date": "soon"})] == ["mails:2"]
     newest = retriever.answer("barley", 9, "bm25", sort="newest").results
     assert {result.doc for result in newest[:2]} == {"mails:2", "notes.md"}
 

@@ -214,7 +214,7 @@ LONG = {
     "note.md": ("Note", "en", [("", ["A note about barley."])],
                 {"type": "md", "modified": TODAY, "path": "note.md", "shelf": "top"}),
     "page.html": ("Page", "en", [("", ["Barley on a web page that would like to run scripts."])],
-                  {"type": "html", "modified": "2021-01-01T00:00:00+00:00", "path": "page.html"}),
+                  {"type": "html", "modified": TODAY, "date": "2021-01-01", "path": "page.html"}),
 }  # fmt: skip
 
 
@@ -453,7 +453,7 @@ def test_filters_stand_beside_the_list_with_counts(open_page, files_server):
 
 def test_documents_of_the_last_days_alone_are_shown_on_request(open_page, files_server):
     page = open_page("/?q=barley&a=bm25", address=files_server)
-    page.get_by_role("group", name="Changed").get_by_label("Past week").check()
+    page.get_by_role("group", name="Date").get_by_label("Past week").check()
     expect(page.locator(".hit .title")).to_have_text(["Note"])
     assert "days=7" in page.url
 

@@ -164,7 +164,7 @@ class PushedRetriever:
             document = self._documents.document(passage.doc)
             metadata, title = dict(document.metadata), document.title
         fields, numbers, dates = filterable({**metadata, "doc": owner, "title": title})
-        self.fields |= {name for name in fields if not name.startswith("~")}
+        self.fields |= {name for name in fields if not name.startswith("~")} | (dates.keys() & {"date"})
         shown = EngineText(
             id, passage.title, passage.text, passage.doc, passage.language, {**metadata, **passage.metadata}
         )

@@ -141,8 +141,10 @@ def document_cell(document: DocumentResults, question: str, analyzer: Analyzer) 
     """Title and path of a document, and below them its passages, each with its rank, score and ranks elsewhere."""
     from rich.text import Text
 
+    from liebig.search.filters import dated
+
     cell = Text(visible(document.title or document.doc), style="bold")
-    about = [document.metadata.get("author", ""), document.metadata.get("modified", "")[:10]]
+    about = [document.metadata.get("author", ""), dated(document.metadata)[1][:10]]
     facts = "".join(f", {visible(fact)}" for fact in about if fact)
     cell.append(f"  {visible(document.doc) if document.title else ''}{facts}", style="dim")
     for result in document.results:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from liebig.formats.front_matter import front_matter
 from liebig.formats.outline import Article, Outline
 
 
@@ -28,14 +29,14 @@ SETEXT = re.compile(r" {0,3}(=+|-{2,})[ \t]*")
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 IMAGE = re.compile(r"!\[([^\[\]\n]*)\]\(")
 LINK = re.compile(r"\[([^\[\]\n]+)\]\(")
-FRONT = re.compile(r"\A---[ \t]*\n.*?\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 
 
 def parse_markdown(text: str) -> Article:
     """`# headings` and underlined ones become sections; what stands in fences is code, not headings."""
+    metadata, text = front_matter(text)
     outline, fence = Outline("line"), ""
-    text = _without_comments(FRONT.sub(lambda front: "\n" * front[0].count("\n"), text, count=1))
-    lines = text.split("\n")
+    outline.title = metadata.pop("title", "")
+    lines = _without_comments(text).split("\n")
     for number, line in enumerate(lines):
         mark = FENCE.match(line)
         if fence:
@@ -54,7 +55,7 @@ def parse_markdown(text: str) -> Article:
             outline.line(_inline(line), number + 1)
         else:
             outline.end_paragraph()
-    return outline.parsed()
+    return outline.parsed()._replace(metadata=metadata)
 
 
 def _can_be_heading(line: str) -> bool:

@@ -29,6 +29,8 @@ def parse_notebook(text: str) -> Article:
         kind, source = cell.get("cell_type"), _joined(cell.get("source", cell.get("input")))
         if kind == "markdown":
             parsed = parse_markdown(source)
+            if title and parsed.title:
+                sections.append((parsed.title, []))
             title = title or parsed.title
             for section in parsed.sections:
                 if section.heading:

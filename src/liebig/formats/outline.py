@@ -68,9 +68,9 @@ class Outline:
         self._place = 0
 
     def heading(self, text: str, is_title: bool = False) -> None:
-        """Start a section; a title alone at the top names the text instead."""
+        """Start a section; a title alone at the top names the text instead, or says its name again."""
         self.end_paragraph()
-        if is_title and not self.title and not any(paragraphs for _, paragraphs in self._sections):
+        if is_title and self.title in ("", text) and not any(paragraphs for _, paragraphs in self._sections):
             self.title = text
         else:
             self._sections.append((text, []))

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from liebig.base.errors import DataError
+from liebig.formats.archives import TARS
 from liebig.formats.clean_text import without_breaks, without_ligatures
 from liebig.formats.encoding import STRAY, utf_16, whole_text
 from liebig.formats.inputs import InputSource
@@ -61,7 +62,7 @@ KINDS = {kind.name: kind for kind in (
     FileKind("text", "markup:parse_plain", (".txt", ".text"),
              "plain text: paragraphs between blank lines; a passage has its line"),
     FileKind("markdown", "markup:parse_markdown", (".md", ".markdown"),
-             "Markdown: headings are sections; line"),
+             "Markdown: headings are sections; line; title, author, date and tags of the front matter"),
     FileKind("rst", "markup:parse_rst", (".rst",), "reStructuredText: headings are sections; line"),
     FileKind("html", "parsers:parse_html", (".html", ".htm", ".xhtml"),
              "web pages: the main content; headings are sections"),
@@ -225,6 +226,8 @@ def why_not(source: InputSource) -> str:
     head = source.head(HEAD)
     if PRIVATE_KEY.match(head):
         return "a private key"
+    if source.location.lower().endswith((".zip", *TARS)):  # any other one is read as a folder
+        return "an archive inside two others; unpack one of them"
     return next((reason for start, reason in KNOWN.items() if head.startswith(start)), "binary")
 
 

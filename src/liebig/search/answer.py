@@ -16,7 +16,7 @@ import numpy as np
 
 from liebig.base.errors import RecipeError
 from liebig.base.records import UNITS, Query
-from liebig.search.filters import DATES, Facets, Filters, seconds_of
+from liebig.search.filters import Facets, Filters, dated
 from liebig.search.generation import Generation
 from liebig.search.query_language import ParsedQuery, parse
 from liebig.search.retriever_folder import SystemName
@@ -174,15 +174,9 @@ def _together(
 
 def _ordered(results: list[Result], options: SearchOptions) -> list[Result]:
     if options.sort == "newest":
-        results = sorted(results, key=lambda result: -_seconds(result.metadata))
+        results = sorted(results, key=lambda result: -dated(result.metadata)[0])
         results = [replace(result, rank=rank) for rank, result in enumerate(results, 1)]
     return results[: options.k]
-
-
-def _seconds(metadata: Mapping[str, str]) -> float:
-    """When a document was last changed; what does not say so is oldest."""
-    dates = (seconds_of(metadata[name]) for name in DATES if name in metadata)
-    return next((date for date in dates if not np.isnan(date)), -np.inf)
 
 
 def with_texts(generation: Generation, answer: Answer) -> list[list[Result]]:

@@ -9,7 +9,6 @@ Memory: the terms (about 100 bytes each) and the model.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,7 +27,7 @@ from liebig.bm25.search import BM25Settings, TermStatistics
 from liebig.collection import Collection
 from liebig.collection.lookup import read_strings
 from liebig.engines import EngineText, FilterCondition, SearchEngine, engine_class
-from liebig.search.filters import DATES, Facets, Filters, comparisons, folded, seconds_of
+from liebig.search.filters import DATES, Facets, Filters, comparisons, dated, folded
 from liebig.search.fusion import Hits
 from liebig.search.generation import Generation
 from liebig.search.query_language import FieldCondition, ParsedQuery
@@ -289,7 +288,7 @@ class EngineGeneration(Generation):
         """A condition of the query language as a comparison; None for parts of words and patterns."""
         name, value = condition.name, condition.value
         if name in COMPARED:
-            column = next((date for date in reversed(DATES) if date in self.about.fields), None)
+            column = next((date for date in DATES if date in self.about.fields), None)
             if column is None:
                 return None
             both = comparisons({column: {"lt" if name == "before" else "gte": value}})
@@ -309,7 +308,7 @@ class EngineGeneration(Generation):
                 break
         first = list(documents.values())
         if newest:
-            first.sort(key=lambda text: -_date(text.metadata))
+            first.sort(key=lambda text: -dated(text.metadata)[0])
         return [(text.passage, 0.0) for text in first[:k]]
 
     def facets(self, query: ParsedQuery, names: Sequence[str], filters: Filters | None) -> Facets:
@@ -325,8 +324,3 @@ class EngineGeneration(Generation):
             for name, space in self.about.vectors.items()
         }
         return {"bm25": {**self.statistics.info(), **where}, **spaces}
-
-
-def _date(metadata: Mapping[str, str]) -> float:
-    dates = (seconds_of(metadata[name]) for name in DATES if name in metadata)
-    return next((date for date in dates if not math.isnan(date)), -math.inf)

@@ -40,10 +40,8 @@ Bound = str | int | float
 Filters = Mapping[str, str | Sequence[str] | Mapping[str, Bound]]
 Facets = dict[str, dict[str, int]]  # by field and value, the number of documents
 BOUNDS = ("gt", "gte", "lt", "lte")
-DATES = (
-    "date",
-    "modified",
-)  # what before:, after: and "newest" look at: a document's own date, else its file's
+# What ranges and years of `date`, before:, after: and "newest" look at: a document's own date, else its file's.
+DATES = ("date", "modified")
 EARLIEST, LATEST = -62_135_596_800, 253_402_300_799  # seconds: the first and the last that have a year
 MOST_VALUES = 100  # of a facet that are counted: those of the most documents
 SUFFIX = re.compile(r"\.([^\W_]{1,5})")
@@ -164,6 +162,12 @@ def seconds_of(value: str) -> float:
     return seconds if EARLIEST <= seconds <= LATEST else np.nan
 
 
+def dated(metadata: Mapping[str, str]) -> tuple[float, str]:
+    """When a document is from, by the first of DATES that is one, in seconds and in words; else it is oldest."""
+    dates = ((seconds_of(metadata[name]), metadata[name]) for name in DATES if name in metadata)
+    return next((date for date in dates if not np.isnan(date[0])), (-np.inf, ""))
+
+
 @dataclass(frozen=True)
 class Owners:
     """The document of every passage, by the hash of its id, and the documents' fields."""
@@ -191,11 +195,10 @@ class Owners:
         ids = filters.pop("id", None)
         documents = np.ones(self._count, bool)
         for name, value in filters.items():
-            column = self._column(name)
             if isinstance(value, Mapping):
-                documents &= column.within(_bounds(name, value))
+                documents &= self._dated(name).within(_bounds(name, value))
             else:
-                documents &= column.among(_values(name, value))
+                documents &= self._column(name).among(_values(name, value))
         for condition in fields:
             documents &= self._matching(condition) ^ condition.excluded
         passages = documents[self.documents]
@@ -208,18 +211,19 @@ class Owners:
         return self._field_of(condition) is None
 
     def _field_of(self, condition: FieldCondition) -> Column | None:
-        if condition.name in ("before", "after"):
-            return self._when
-        name = "language" if condition.name == "lang" else condition.name
-        column = self._column(name) if self.has(name) else None
+        name = {"lang": "language", "before": "date", "after": "date"}.get(condition.name, condition.name)
+        column = self._dated(name) if self.has(name) else None
         return column if column is not None and column.values else None
 
     @cached_property
     def _when(self) -> Column | None:
         """The first date of DATES that each document has; None where no document has one."""
-        columns = [self._column(name) for name in DATES if self.has(name)]
-        column = reduce(Column.or_else, columns) if columns else None
-        return column if column is not None and column.values else None
+        columns = [self.columns[name] for name in DATES if name in self.columns]
+        return reduce(Column.or_else, columns) if columns else None
+
+    def _dated(self, name: str) -> Column:
+        """A field; a date is that of the file where a document has none of its own."""
+        return self._when if name == "date" and self._when is not None else self._column(name)
 
     def _matching(self, condition: FieldCondition) -> NDArray[np.bool_]:
         column = self._field_of(condition)
@@ -244,11 +248,11 @@ class Owners:
 
     def has(self, name: str) -> bool:
         """Whether there is such a field."""
-        return name in self.columns or name in DERIVED
+        return name in self.columns or name in DERIVED or (name == "date" and self._when is not None)
 
     def counts(self, name: str, documents: NDArray[np.bool_]) -> dict[str, int]:
         """How many of some documents have each value of a field; those of a date are its years."""
-        column = self._column(name)
+        column = self._dated(name)
         if name in DATES:
             if name not in self._years:
                 self._years[name] = column.mapped(_year)
@@ -354,13 +358,17 @@ def comparisons(filters: Filters) -> tuple[FilterCondition, ...]:
 
 
 def filterable(fields: Mapping[str, str]) -> tuple[dict[str, str], dict[str, float], dict[str, float]]:
-    """A document's fields for an engine: as text, with derived and folded ones; as numbers; and as dates."""
+    """A document's fields for an engine: as text, with derived and folded ones; as numbers; and as dates.
+
+    Like `Owners`, it dates a document without a date of its own by its file.
+    """
     fields = {name: value for name, value in fields.items() if value}
     for name, (source, change) in DERIVED.items():
         if name not in fields and (value := change(fields[source])):
             fields[name] = value
     numbers = {name: _number(value) for name, value in fields.items()}
     dates = {name: seconds_of(value) for name, value in fields.items()}
+    dates["date"] = next((dates[name] for name in DATES if np.isfinite(dates.get(name, np.nan))), np.nan)
     folds = {"lang": fields.get("language"), "type": fields.get("type")}
     fields |= {f"~{name}": folded(name, value) for name, value in folds.items() if value}
     return fields, _finite(numbers), _finite(dates)

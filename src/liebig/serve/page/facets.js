@@ -42,7 +42,7 @@ function row(field, value, number, chosen, state, changed) {
 }
 
 function period(state, changed) {
-  return make("fieldset", { class: "facet" }, make("legend", {}, "Changed"), [["", "Any time"], ...Object.entries(PERIODS)].map(([days, name]) => {
+  return make("fieldset", { class: "facet" }, make("legend", {}, "Date"), [["", "Any time"], ...Object.entries(PERIODS)].map(([days, name]) => {
     const input = make("input", { type: "radio", name: "period", value: days, onchange: () => { state.days = days; changed(); } });
     input.checked = state.days === days;
     return make("label", {}, input, make("span", {}, name));

@@ -3,7 +3,7 @@
 import { offerAnswer } from "./answer.js";
 import { compare, info, search as searchOne } from "./api.js";
 import { showCollection } from "./collection.js";
-import { count, find, make } from "./dom.js";
+import { count, dateOf, find, make } from "./dom.js";
 import { FIELDS, PERIODS, showFacets } from "./facets.js";
 import { listen } from "./keys.js";
 import { open, wentBack } from "./reader.js";
@@ -147,7 +147,7 @@ async function search({ keep = false, floor = true } = {}) {
       const documents = show(answer, actions), { query, filters } = question;
       find("status").textContent = documents ? `${count(documents, "document", "documents")}${spent(answer)}${missing(answer)}` : "";
       const filtered = state.days || Object.keys(state.filters).length;
-      showFacets(documents || filtered ? answer.facets : null, answer.results.some((result) => result.metadata.modified), state, search);
+      showFacets(documents || filtered ? answer.facets : null, answer.results.some((result) => dateOf(result.metadata)), state, search);
       offerAnswer(documents ? state.server.llm : null, { query, filters, system: state.first }, actions);
     }
     find("problem").hidden = true;
@@ -167,7 +167,7 @@ function missing(answer) {
 
 // Documents of the last days, as a filter.
 function period(days) {
-  return days ? { modified: { gte: new Date(Date.now() - days * 864e5).toISOString().slice(0, 10) } } : {};
+  return days ? { date: { gte: new Date(Date.now() - days * 864e5).toISOString().slice(0, 10) } } : {};
 }
 
 function failed(error) {
