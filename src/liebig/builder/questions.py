@@ -230,17 +230,20 @@ def _headings(collection: Collection, in_sample: InSample) -> Iterator[Question]
         if not in_sample(section.passages[0]):
             continue
         first = collection.passage(section.passages[0])
-        title = "" if first.title.casefold() in section.heading.casefold() else first.title
-        if first.title and len(section.passages) <= LONGEST:
-            yield Question(f"{title} {section.heading}".strip(), section.passages, "heading")
+        title = first.title.removesuffix(f": {section.heading}")
+        if title and len(section.passages) <= LONGEST:
+            text = title if section.heading.casefold() in title.casefold() else f"{title} {section.heading}"
+            yield Question(text, section.passages, "heading")
 
 
 def _titles(collection: Collection, in_sample: InSample) -> Iterator[Question]:
     """Titles that few documents share; a title without letters, or one that is a file name, is skipped."""
     owners: dict[str, set[int]] = defaultdict(set)
     passages: dict[str, list[str]] = defaultdict(list)
+    documents = collection.documents() if collection.has("documents") else ()
+    titles = {document.id: document.title for document in documents if in_sample(document.title)}
     for passage in collection.passages():
-        title = " ".join(passage.title.split())
+        title = " ".join((titles.get(passage.doc, "") if titles else passage.title).split())
         if (
             in_sample(title)
             and any(c.isalpha() for c in title)

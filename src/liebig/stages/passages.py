@@ -13,7 +13,7 @@ import mmap
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import accumulate, groupby
 from pathlib import Path
@@ -81,21 +81,43 @@ class HeadedPassage(NamedTuple):
 
 
 def cut(document: Document, cutter: Cutter, language: str = "") -> Iterator[HeadedPassage]:
-    """The passages of a document, section by section; one whose text is empty is its title."""
+    """The passages of a document, section by section, titled with both; one whose text is empty is its title."""
     number = 0
-    pieces = cutter([Text(section.paragraphs) for section in document.sections])
-    for section, texts in zip(document.sections, pieces):
+    sections = list(_with_text(document.sections))
+    pieces = cutter([Text(section.paragraphs) for section in sections])
+    for section, texts in zip(sections, pieces):
+        title = _titled(document.title, section.heading)
         for text, place in zip(texts, places_of(section, texts)):
             metadata = {str(section.unit): str(place)} if place else {}
-            passage = Passage(
-                f"{document.id}-{number}", text, document.title, document.id, metadata, language
-            )
+            passage = Passage(f"{document.id}-{number}", text, title, document.id, metadata, language)
             yield HeadedPassage(passage, section.heading)
             number += 1
     if number == 0 and document.title.strip():
         yield HeadedPassage(
             Passage(f"{document.id}-0", document.title, "", document.id, language=language), ""
         )
+
+
+def _with_text(sections: Iterable[Section]) -> Iterator[Section]:
+    """Sections that have text: a heading without any joins the next one, several of them (a list of tasks) are text."""
+    above: list[str] = []
+    for section in (*sections, Section("", ())):
+        if section.heading and not section.paragraphs:
+            above.append(section.heading)
+            continue
+        joined = [above.pop()] if above and section.heading else []
+        if above:
+            yield Section("", ("\n".join(above),))
+        if section.paragraphs:
+            yield replace(section, heading=": ".join((*joined, section.heading)))
+        above = []
+
+
+def _titled(title: str, heading: str) -> str:
+    """The title of a passage: that of its document and the heading it stands under, where they say different things."""
+    if heading.casefold() in title.casefold():
+        return title
+    return heading if title.casefold() in heading.casefold() else f"{title}: {heading}"
 
 
 def places_of(section: Section, texts: Sequence[str]) -> list[int]:
