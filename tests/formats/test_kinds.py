@@ -4,6 +4,7 @@ import io
 import json
 import os
 import tarfile
+from email.message import EmailMessage
 
 import pytest
 
@@ -179,6 +180,18 @@ def test_a_message_in_html_and_one_with_broken_headers_are_read():
         "b.eml", b"From: <@@>\nTo: ,,,\nDate: never\nContent-Type: text/plain; charset=none\n\nStill text.\n"
     )
     assert broken.sections[0].paragraphs == ("Still text.",)
+
+
+@pytest.mark.parametrize(
+    ("plain", "text"),
+    [("See it in a browser.", "The regatta starts at ten."), ("Long. " * 99, "Long. " * 99)],
+)
+def test_a_plain_body_that_stands_for_one_in_html_is_not_read(plain, text):
+    message = EmailMessage()
+    message.set_content(plain)
+    message.add_alternative("<p>The regatta starts at ten.</p>", subtype="html")
+    [mail] = read("a.eml", bytes(message))
+    assert [" ".join(one.split()) for one in mail.sections[0].paragraphs] == [text.strip()]
 
 
 def test_notes_of_slides_are_read_and_their_numbers_are_not():

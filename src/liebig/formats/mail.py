@@ -1,8 +1,9 @@
 """Mail: a message (.eml), and mailboxes (.mbox) of many, each message a document.
 
 The subject is the title, the sender the author; date and recipients are metadata. The plain body is read, the HTML one
-where there is no other; attachments of a kind that is read follow as sections. Cost: one message in memory; headers are
-decoded without the grammar of Python's own policy, which takes most of the time of a short message.
+where it says more than a plain one of a line or two ("see this message in a browser"); attachments of a kind that is
+read follow as sections. Cost: one message in memory; headers are decoded without the grammar of Python's own policy,
+which takes most of the time of a short message.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from liebig.formats.outline import Article
 from liebig.formats.parsers import articles, kind_of, parse_html
 
 LARGEST = 1 << 26  # bytes of a message
+SHORT = 250  # characters of a plain body that may stand for one in HTML
 
 
 class PlainHeaders(EmailPolicy):
@@ -78,13 +80,20 @@ def message_article(raw: bytes, label: str) -> Article:
     raw = raw.split(b"\n", 1)[-1] if raw.startswith(b"From ") else raw
     message = email.message_from_bytes(raw, policy=POLICY)
     assert isinstance(message, EmailMessage), "the policy makes these"
-    body = message.get_body(("plain", "html"))
-    sections = list(_body(body, where)) if body is not None else []
+    bodies = (message.get_body((kind,)) for kind in ("plain", "html"))
+    sections = list[Section]()
+    for body in filter(None, bodies):
+        if _size(sections) < SHORT:
+            sections = max(sections, list(_body(body, where)), key=_size)
     for part in message.iter_attachments():
         sections += _attachment(part, where)
     fields = {name: " ".join(_header(message, name).split()) for name in ("from", "to", "cc", "subject")}
     metadata = {"author": fields["from"], "to": fields["to"], "cc": fields["cc"], "date": _date(message)}
     return Article(fields["subject"], tuple(sections), metadata={k: v for k, v in metadata.items() if v})
+
+
+def _size(sections: list[Section]) -> int:
+    return sum(len(text) for section in sections for text in section.paragraphs)
 
 
 def _header(message: EmailMessage, name: str) -> str:
