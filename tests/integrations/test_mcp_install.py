@@ -69,6 +69,8 @@ def test_comments_of_toml_stay_and_a_name_is_not_taken_twice(home):
     file.write_text("# mine\nmodel = 'x'\n")
     assert install("--client", "codex", "--yes").exit_code == 0
     assert file.read_text().startswith("# mine\nmodel = 'x'\n\n[mcp_servers.")
+    assert "has it already" in install("--client", "codex", "--yes").stderr
+    file.write_text(file.read_text().replace("args = [", 'args = ["-v", '))
     again = install("--client", "codex", "--yes")
     assert (again.exit_code, "already has" in again.stderr) == (2, True)
 

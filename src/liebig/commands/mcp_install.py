@@ -67,6 +67,8 @@ def _in_toml(text: str, entry: ServerEntry, file: Path) -> str:
         known = tomllib.loads(text).get("mcp_servers", {})
     except tomllib.TOMLDecodeError:
         raise DataError("is not TOML", file=file, fix="add what --print shows by hand") from None
+    if known.get(entry.name) == {"command": entry.command, "args": list(entry.args)}:
+        return text
     if entry.name in known:
         raise DataError(
             f"already has mcp_servers.{entry.name}", file=file, fix="remove it, or choose another --name"

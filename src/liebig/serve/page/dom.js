@@ -23,7 +23,7 @@ export const count = (number, one, many) => `${number.toLocaleString("en")} ${nu
 
 // Metadata that is shown in a way of its own, not as a field.
 export const SHOWN = Object.fromEntries(
-  ["path", "folder", "type", "size", "modified", "author", "page", "slide", "line", "also_in", "language"].map((name) => [name, true]));
+  ["path", "folder", "type", "size", "modified", "date", "author", "page", "slide", "line", "also_in", "language"].map((name) => [name, true]));
 
 // When a document is from: its own date, or when its file was changed.
 export const dateOf = ({ date, modified }) => (/^\d{4}-\d\d/.test(date) ? date : modified);
