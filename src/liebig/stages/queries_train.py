@@ -1,7 +1,7 @@
 """`liebig queries train`: a seq2seq model learns to write the queries of passages.
 
-Writes `model/`, which `liebig queries generate` loads. The model and its objective are in `queries/generator.py`, the
-course of a training in `train/stage.py`.
+Writes `model/`, which `liebig queries generate` loads. The model is in `queries/generator.py`, its objective in
+`queries/generator_training.py`, the course of a training in `train/stage.py`.
 """
 
 from __future__ import annotations
