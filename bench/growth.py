@@ -399,7 +399,7 @@ def joined(size: int, folder: Path, data: Path) -> Work:
     from liebig import encoders
     from liebig.base import workspace
     from liebig.base.records import Document, Section
-    from liebig.store import build, join
+    from liebig.store.writing import build, join
     from liebig.text.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.from_folder(encoders.folder())

@@ -221,8 +221,8 @@ def paragraphs(collection: str) -> Iterator[dict[str, str]]:
 
 def child_share(collection: str, tokenizer: str) -> dict[str, Any]:
     """Where the time of one process goes, on a few pieces: processor seconds of each part."""
-    from liebig.store import build, cut as cut_text
     from liebig.store.prepare import PIECE, cut
+    from liebig.store.writing import build, cut as cut_text
     from liebig.text import sentences
     from liebig.text.tokenizer import Tokenizer
 

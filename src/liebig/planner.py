@@ -45,7 +45,7 @@ from liebig.stages.finetune import Finetuning
 from liebig.stages.passages import cut
 from liebig.stages.prepare import PrepareConfig
 from liebig.stages.pretrain import Pretraining
-from liebig.store import build
+from liebig.store.writing import build
 from liebig.text.passages import by_tokens
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.distributed import ALONE

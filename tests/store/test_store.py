@@ -10,7 +10,8 @@ import pytest
 from liebig.base import workspace
 from liebig.base.errors import CorruptError, DataError
 from liebig.base.records import Document, Section
-from liebig.store import TokenShard, TokenStore, build, cut, id_type, join
+from liebig.store import TokenStore
+from liebig.store.writing import TokenShard, build, cut, id_type, join
 from liebig.text import sentences
 from liebig.text.tokenizer import Tokenizer
 from tests.worlds.store import documents, store, tokenizer, write_store

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from liebig.base import rng, workspace
 from liebig.base.records import Document, Section
-from liebig.store import Spans, TokenStore, build, join
+from liebig.store import TokenStore
+from liebig.store.writing import Spans, build, join
 from liebig.text.sentences import spans as spans_of
 from liebig.text.tokenizer import Tokenizer
 

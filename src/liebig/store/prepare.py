@@ -26,7 +26,8 @@ from liebig.base.workspace import WHOLE, StagePart
 from liebig.formats import beir, documents
 from liebig.formats.items import Row, Where, as_row
 from liebig.formats.rows import decode, parse
-from liebig.store import SUMMARY, build, join
+from liebig.store import SUMMARY
+from liebig.store.writing import build, join
 from liebig.text import sentences
 from liebig.text.tokenizer import Tokenizer
 
