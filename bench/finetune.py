@@ -42,10 +42,10 @@ from liebig.model.encoder import Encoder
 from liebig.ragged import Ragged
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
-from liebig.train.batch import Feed
 from liebig.train.distributed import World
 from liebig.train.optim import AdamWConfig, build_optimiser as build
 from liebig.train.precision import DTYPES, LossScaler, choose
+from liebig.train.prefetch import Feed
 from liebig.train.step import step
 from usual import profile
 

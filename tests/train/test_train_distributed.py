@@ -12,7 +12,8 @@ import torch
 
 from liebig import losses
 from liebig.train.batch import Batch
-from liebig.train.distributed import ALONE, World, connect, reduce_gradients, trainable
+from liebig.train.distributed import ALONE, World, connect
+from liebig.train.gradients import reduce_gradients, trainable
 from liebig.train.loop import LoopConfig, train
 from liebig.train.objective import Represented
 from liebig.train.optim import ASAMConfig

@@ -19,7 +19,8 @@ from liebig.base.errors import CorruptError, RecipeError, TrainingError
 from liebig.train import log as record, memory
 from liebig.train.batch import Batch
 from liebig.train.checkpoint import load_checkpoint
-from liebig.train.distributed import ALONE, global_norm
+from liebig.train.distributed import ALONE
+from liebig.train.gradients import global_norm
 from liebig.train.guards import Collapse
 from liebig.train.log import read_log
 from liebig.train.loop import Epochs, LoopConfig, Trained, train

@@ -10,7 +10,7 @@ import torch
 from liebig.base.errors import TrainingError
 from liebig.train import optim, optim as schedule
 from liebig.train.batch import Batch
-from liebig.train.distributed import clip, trainable
+from liebig.train.gradients import clip, trainable
 from liebig.train.objective import Objective
 from liebig.train.optim import AdamWConfig, ASAMConfig, ScheduleConfig, decay_groups
 from liebig.train.precision import LossScaler

@@ -7,124 +7,31 @@ generation.json                                           counts, and which labe
 
 from __future__ import annotations
 
-import json
 import shutil
 from abc import abstractmethod
-from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
 from pydantic import Field
 
 from liebig.base.config import Config, InputPath, ModelPath, Unrecorded
-from liebig.base.durable import atomic_write
 from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress, counted
 from liebig.base.records import Passage, Title
-from liebig.base.workspace import WHOLE, Folder, StagePart
+from liebig.base.workspace import WHOLE, Folder
 from liebig.collection import GENERATED as GENERATED_SPLIT, Collection
-from liebig.collection.lookup import hash64, hash_all
-from liebig.collection.offset_index import OffsetIndex
+from liebig.collection.lookup import hash_all
 from liebig.formats.output import json_line, tab_line
-from liebig.queries.consistency import clean
 from liebig.queries.decoding import Decoding, Engine, passage_keys
+from liebig.queries.generated_file import GENERATED, GeneratedQueries
 from liebig.queries.generator import Generator
 from liebig.queries.labelled_pairs import GENERATION, draw, labels_of
+from liebig.queries.query_shards import QueryShards, Writer
 from liebig.train.distributed import World, joined
 from liebig.train.precision import choose
-
-# Shards of generated queries: each is made once, by one process, and is a whole file or none.
-#
-# Shard s holds the passages s * size … in the order of the collection and is made by process s mod W. While one is
-# written, the next is prepared and the last one finished in threads, so a GPU does not wait for a tokenizer.
-
-Passages = Sequence[Passage]
-
-
-@dataclass(frozen=True)
-class Writer:
-    """How passages become queries: prepared and finished in threads, written in between."""
-
-    write: Callable[[Passages, Any], Any]
-    prepare: Callable[[Passages], Any] = lambda passages: None
-    finish: Callable[[Any], list[list[str]]] = list
-
-
-@dataclass(frozen=True)
-class QueryShards:
-    """Where shards lie, how large they are, and what is done to their queries."""
-
-    folder: Path
-    size: int
-    world: World
-    duplicates: bool = False
-    part: StagePart = WHOLE
-
-    def make(self, passages: Iterable[Passage], writer: Writer, total: int) -> None:
-        """Make those of this process that are not there yet."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with Progress("generate", total, "passages") as bar, ThreadPoolExecutor(2) as pool:
-            ahead = self._prepared(passages, writer, bar, pool)
-            finishing: Future[None] | None = None
-            for number, some, prepared in ahead:
-                written = writer.write(some, prepared.result())
-                if finishing is not None:
-                    finishing.result()
-                finishing = pool.submit(self._finish, number, some, written, writer)
-                bar.advance(len(some))
-            if finishing is not None:
-                finishing.result()
-
-    def _prepared(
-        self, passages: Iterable[Passage], writer: Writer, bar: Progress, pool: ThreadPoolExecutor
-    ) -> Iterator[tuple[int, Passages, Future[Any]]]:
-        """Shards to be made, each with its preparation under way, one ahead."""
-        waiting: tuple[int, Passages, Future[Any]] | None = None
-        for number, some in self._mine(passages):
-            if self.file(number).is_file():
-                bar.advance(len(some))
-                continue
-            coming = (number, some, pool.submit(writer.prepare, some))
-            if waiting is not None:
-                yield waiting
-            waiting = coming
-        if waiting is not None:
-            yield waiting
-
-    def _mine(self, passages: Iterable[Passage]) -> Iterator[tuple[int, Passages]]:
-        stream, number = iter(passages), 0
-        while some := list(islice(stream, self.size)):
-            if self.part.takes(number, self.world.rank, self.world.size):
-                yield number, some
-            number += 1
-
-    def _finish(self, number: int, passages: Passages, written: Any, writer: Writer) -> None:
-        """Clean and store a shard; its first line holds the counts."""
-        counts: Counter[str] = Counter()
-        rows = [
-            {"passage": passage.id, "queries": clean(queries, counts, duplicates=self.duplicates)}
-            for passage, queries in zip(passages, writer.finish(written))
-        ]
-        lines = [json_line(dict(counts)), *map(json_line, rows)]
-        atomic_write(self.file(number), ("\n".join(lines) + "\n").encode("utf-8"))
-
-    def file(self, number: int) -> Path:
-        return self.folder / f"{number:05d}.jsonl"
-
-    def read(self, counts: Counter[str]) -> Iterator[dict[str, Any]]:
-        """The rows of all shards in order; their counts are added up."""
-        for path in sorted(self.folder.glob("*.jsonl")):
-            with path.open(encoding="utf-8") as file:
-                counts.update(json.loads(next(file)))
-                for line in file:
-                    yield json.loads(line)
 
 
 class SampleMethod(Config):
@@ -203,60 +110,6 @@ class ModelSource(SourceConfig):
             return [[next(texts) for _ in rows] for rows in written]
 
         return Writer(write, generator.sources, finish), {"labels": generator.settings.labels}
-
-
-# The file has JSON lines `{"passage": id, "queries": [..]}` or `{"passage": id, "query": ".."}`, any number per
-# passage, in any order. Memory: 16 bytes per line for the offsets, no texts.
-
-GENERATED = "generated.jsonl"  # in the folder of liebig queries generate
-
-
-class GeneratedQueries:
-    """The generated queries of a file, by passage."""
-
-    def __init__(self, path: Path) -> None:
-        path = path / GENERATED if path.is_dir() else path
-        if not path.is_file():
-            raise DataError(
-                "there are no generated queries", file=path, fix="generate them with liebig queries generate"
-            )
-        self._file = path.open("rb")
-        self._path = path
-        hashes, starts = array("Q"), array("Q")
-        start = 0
-        for number, line in enumerate(self._file, 1):
-            if line.strip():
-                hashes.append(hash64(self._parse(line, number)["passage"]))
-                starts.append(start)
-            start += len(line)
-        self._index = OffsetIndex.build(np.asarray(hashes), np.asarray(starts))
-
-    def of(self, passage: str) -> list[str]:
-        """The queries of a passage, from all its lines."""
-        found: list[str] = []
-        for start in self._index.candidates(passage):
-            self._file.seek(start)
-            line = self._parse(self._file.readline(), 0)
-            if line["passage"] == passage:
-                found += [line["query"]] if "query" in line else line["queries"]
-        return found
-
-    def _parse(self, line: bytes, number: int) -> dict[str, Any]:
-        try:
-            value = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"is not JSON: {error}", file=self._path, line=number) from None
-        value = value if isinstance(value, dict) else {}
-        queries = value.get("queries", [value.get("query")])
-        texts = isinstance(queries, list) and all(isinstance(query, str) for query in queries)
-        if not isinstance(value.get("passage"), str) or not texts:
-            raise DataError(
-                "is not a line of generated queries",
-                file=self._path,
-                line=number,
-                fix='each line should read {"passage": "id", "queries": ["..."]}',
-            )
-        return dict(value)
 
 
 class FileSource(SourceConfig):

@@ -32,7 +32,7 @@ from liebig.base.errors import TrainingError
 from liebig.base.json_file import read_json
 from liebig.base.rng import key
 from liebig.model.kernels.captured import forget
-from liebig.train.batch import Batch, Batches, Feed
+from liebig.train.batch import Batch
 from liebig.train.checkpoint import (
     Checkpoints,
     Snapshot,
@@ -55,6 +55,7 @@ from liebig.train.optim import (
     build_schedule,
 )
 from liebig.train.precision import DTYPES, LossScaler, choose
+from liebig.train.prefetch import Batches, Feed
 from liebig.train.step import StepResult, forked, step as run_step
 from liebig.train.stopping import UNKNOWN, Best, Clock, EarlyStopping
 

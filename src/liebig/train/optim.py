@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from liebig.base.config import Config
-from liebig.train.distributed import clip, global_norm, trainable
+from liebig.train.gradients import clip, global_norm, trainable
 from liebig.train.precision import LossScaler
 from liebig.train.step import StepResult
 

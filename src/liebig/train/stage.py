@@ -26,12 +26,12 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 from liebig.base.machine import computing_threads
 from liebig.base.progress import say
 from liebig.base.workspace import Folder
-from liebig.train.batch import Batches
 from liebig.train.checkpoint import load_checkpoint
 from liebig.train.distributed import World, joined
 from liebig.train.loop import Epochs, LoopConfig, StepTime, Trained, time_steps, train
 from liebig.train.objective import Objective
 from liebig.train.optim import OptimConfig, ScheduleConfig
+from liebig.train.prefetch import Batches
 
 MODEL, CACHE = "model", "cache"
 

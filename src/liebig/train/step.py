@@ -26,7 +26,8 @@ from liebig.base import machine
 from liebig.base.errors import TrainingError
 from liebig.base.rng import key
 from liebig.train.batch import Batch
-from liebig.train.distributed import ALONE, World, reduce_gradients, trainable
+from liebig.train.distributed import ALONE, World
+from liebig.train.gradients import reduce_gradients, trainable
 from liebig.train.objective import Contrast, Objective, Represented
 from liebig.train.precision import autocast
 

@@ -95,9 +95,6 @@ class Clock:
         return self._seconds - self._elapsed
 
 
-# Early stopping: which evaluation was best so far, and whether patience has run out.
-
-
 @dataclass(frozen=True)
 class Best:
     """The best value of the deciding measure, and its step."""
