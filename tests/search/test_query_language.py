@@ -201,6 +201,17 @@ def test_a_document_is_of_its_own_date_where_it_has_one_and_of_its_files_where_n
     assert {result.doc for result in newest[:2]} == {"mails:2", "notes.md"}
 
 
+def test_a_long_document_leaves_room_for_others_among_the_newest(small_model, tmp_path):
+    documents = {
+        "pump.log": ("Log", {"modified": "2026-11-18"}, *[f"Barley pump {n}." for n in range(9)]),
+        "notes.md": ("Notes", {"modified": "2025-11-18"}, "Barley ripens."),
+    }
+    retriever = Retriever.from_folder(make_folder(tmp_path / "out", small_model, documents))
+    newest = retriever.answer("barley", 5, "bm25", sort="newest").results
+    assert [result.doc for result in newest] == ["pump.log"] * 3 + ["notes.md"]
+    assert [result.rank for result in newest] == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize(
     ("filters", "documents"),
     [

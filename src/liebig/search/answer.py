@@ -24,6 +24,7 @@ from liebig.search.systems import Answer
 
 Sort = Literal["best", "newest"]
 NEWEST_OF = 100  # best passages that "newest" puts in the order of their dates
+NEWEST_EACH = 3  # best passages of a document there: one long log leaves room for older documents
 WORDS_DECIDE = 0.75  # weight of BM25 in the hybrid that a folder serves
 NOTHING_FITS = "Nothing here seems to fit the question."
 
@@ -174,7 +175,11 @@ def _together(
 
 def _ordered(results: list[Result], options: SearchOptions) -> list[Result]:
     if options.sort == "newest":
-        results = sorted(results, key=lambda result: -dated(result.metadata)[0])
+        groups: dict[str, list[Result]] = {}
+        for result in results:
+            groups.setdefault(result.doc or result.id, []).append(result)
+        results = [result for group in groups.values() for result in group[:NEWEST_EACH]]
+        results.sort(key=lambda result: -dated(result.metadata)[0])
         results = [replace(result, rank=rank) for rank, result in enumerate(results, 1)]
     return results[: options.k]
 
