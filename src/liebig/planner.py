@@ -38,8 +38,9 @@ from liebig.methods.finetuning import FinetuneConfig
 from liebig.methods.pretraining import PretrainConfig
 from liebig.model.loading import FolderBackbone, NewBackbone
 from liebig.model.settings import TransformerFile, read_model_file
+from liebig.search import encode_texts
 from liebig.search.embed import Embedder, pools_sentences
-from liebig.stages import encode, encode_texts
+from liebig.stages import encode
 from liebig.stages.bm25 import BM25Config
 from liebig.stages.finetune import Finetuning
 from liebig.stages.passages import cut

@@ -16,13 +16,13 @@ from liebig.builder.update import update
 from liebig.commands.doctor import examine
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
+from liebig.search.encode_texts import sentence_items
 from liebig.search.fusion import SENTENCE_SHARE, weighted_by
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import read
 from liebig.search.systems import open_system
 from liebig.search.token_windows import TextItem, sentence_parts
 from liebig.stages.encode import EncodeConfig
-from liebig.stages.encode_texts import sentence_items
 from tests.worlds.books import TOPICS, write_documents
 
 CHOICE = SystemChoice(sentences=True).as_deployed

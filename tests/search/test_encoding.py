@@ -26,11 +26,11 @@ from liebig.model.packed import Packed
 from liebig.model.pooling import Normalize
 from liebig.ragged import Ragged
 from liebig.search import embed, pieces as cutting
+from liebig.search.encode_texts import read_items, read_lines, sentence_items
 from liebig.search.pieces import Frame
 from liebig.search.token_windows import TextItem, Workers, sentence_parts
 from liebig.stages import encode as command
 from liebig.stages.encode import EncodeConfig, precision_of, run
-from liebig.stages.encode_texts import read_items, read_lines, sentence_items
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.vectors import Vectors
@@ -122,7 +122,7 @@ def test_types_round_within_their_error(tmp_path, model, collection, kind, error
 
 
 def test_an_interrupted_run_goes_on_and_equals_an_uninterrupted_one(tmp_path, model, collection, monkeypatch):
-    from liebig.stages import encode_shards as module
+    from liebig.search import encode_shards as module
 
     wanted = encoded(tmp_path / "whole", source=collection, model=model, shard=10)
     written = []
@@ -408,7 +408,7 @@ def test_windows_grow_up_to_the_largest(monkeypatch):
 
 
 def test_work_within_a_shard_is_kept_and_changes_no_byte(tmp_path, model, collection, monkeypatch):
-    from liebig.stages import encode_shards as module
+    from liebig.search import encode_shards as module
 
     fields = {"source": collection, "model": model, "shard": 30, "window": 5, "type": "int8"}
     encoded(tmp_path / "whole", **fields)
@@ -650,7 +650,7 @@ def test_sentences_behind_the_end_of_the_model_have_vectors_of_their_own(tmp_pat
 
 
 def test_windows_and_interruptions_change_no_sentence(tmp_path, model, tales, monkeypatch):
-    from liebig.stages import encode_shards as module
+    from liebig.search import encode_shards as module
 
     options = {"source": tales, "model": model, "sentences": True, "shard": 3, "window": 1}
     encoded(tmp_path / "whole", **options)

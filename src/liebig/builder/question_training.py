@@ -31,8 +31,8 @@ from liebig.builder.steps import Candidate, Exam
 from liebig.builder.user_questions import once
 from liebig.model.encoder import Encoder
 from liebig.model.pooling import Dense, Normalize
+from liebig.search.encode_shards import SENTENCES
 from liebig.search.systems import layouts_of
-from liebig.stages.encode_shards import SENTENCES
 from liebig.vectors import Vectors, document_of, write_vectors
 from liebig.vectors.quantise import Floats, unit_length
 

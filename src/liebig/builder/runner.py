@@ -25,9 +25,9 @@ from liebig.indexes.faiss import FaissIndex
 from liebig.model.text_reader import text_reader
 from liebig.search import retriever_folder as description
 from liebig.search.embed import pools_sentences
+from liebig.search.encode_shards import SENTENCES
 from liebig.search.retriever_folder import WORK
 from liebig.stages.encode import STAGE as ENCODE, EncodeConfig
-from liebig.stages.encode_shards import SENTENCES
 from liebig.stages.index import STAGE as INDEX, IndexConfig
 
 EXACT = 2_000_000  # up to this many vectors, every one is scored

@@ -44,12 +44,12 @@ from liebig.formats.output import write_lines
 from liebig.indexes import open_index
 from liebig.indexes.base import Index
 from liebig.search import retriever_folder as description
+from liebig.search.encode_shards import SENTENCES
 from liebig.search.retriever_folder import WORK, RetrieverDescription
+from liebig.search.taken import STAGE as TAKEN, TakenConfig
 from liebig.stages.bm25 import STAGE as BM25, BM25Config
 from liebig.stages.encode import IN_CONTEXT, STAGE as ENCODE, EncodeConfig
-from liebig.stages.encode_shards import SENTENCES
 from liebig.stages.index import STAGE as INDEX, IndexConfig
-from liebig.stages.taken import STAGE as TAKEN, TakenConfig
 from liebig.vectors import SHARDS, Vectors, write_shard, write_summary
 from liebig.vectors.quantise import Floats
 

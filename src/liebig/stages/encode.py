@@ -30,13 +30,13 @@ from liebig.base.workspace import WHOLE, Folder
 from liebig.collection import Collection
 from liebig.model.settings import Precision
 from liebig.search.embed import CHARACTERS, Embedder, pools_sentences
+from liebig.search.encode_shards import PARTS, SENTENCES, Alone, VectorShards, by_shard, cut_of, write_window
+from liebig.search.encode_texts import ROLES, What, count_items, read_items, read_lines
 from liebig.search.known_vectors import FormerVectors, KnownVectors, known_vectors
 from liebig.search.pieces import Cut, frame_of
+from liebig.search.taken import STAGE as TAKEN, TakenConfig
 from liebig.search.token_windows import TextItem, Workers
 from liebig.search.window_vectors import EncodingPlan, Model, encode
-from liebig.stages.encode_shards import PARTS, SENTENCES, Alone, VectorShards, by_shard, cut_of, write_window
-from liebig.stages.encode_texts import ROLES, What, count_items, read_items, read_lines
-from liebig.stages.taken import STAGE as TAKEN, TakenConfig
 from liebig.text.layout import RoleLayout
 from liebig.vectors import SHARDS, Shard, ShardFile, write_summary
 

@@ -17,8 +17,8 @@ from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
 from liebig.indexes import open_index
 from liebig.indexes.base import Index
-from liebig.stages.encode_shards import SENTENCES
-from liebig.stages.encode_texts import What
+from liebig.search.encode_shards import SENTENCES
+from liebig.search.encode_texts import What
 from liebig.vectors import SHARDS, write_shard, write_summary
 
 
