@@ -97,10 +97,10 @@ def test_the_score_of_a_passage_is_that_of_its_best_sentence(chosen):
 def test_filters_hold_for_sentences_too(chosen):
     _, out = chosen
     retriever = Retriever.from_folder(out)
-    title = retriever.search("comet", 1)[0].title
-    found = retriever.search("steam", 10, filters={"title": title})
+    doc = retriever.search("comet", 1)[0].doc
+    found = retriever.search("steam", 10, filters={"title": retriever.document(doc).title})
     assert found
-    assert {hit.title for hit in found} == {title}
+    assert {hit.doc for hit in found} == {doc}
 
 
 def test_an_update_finds_what_a_rebuild_finds(chosen, made, tmp_path):
