@@ -51,6 +51,7 @@ def test_a_saved_file_is_found_and_a_deleted_one_is_not(watched):
     (source / "zither.md").unlink()
     wait_for(lambda: retriever.reload())
     assert retriever.search("zither", k=1, system="bm25") == []
+    wait_for(lambda: sum("Generation" in line for line in lines) == 2)  # said after the switch
     assert [line.split(":")[0] for line in lines if "Generation" in line] == [
         "1 new, 0 changed and 0 deleted documents",
         "0 new, 0 changed and 1 deleted documents",

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from inspect import isbuiltin
 
 import pytest
 
@@ -28,6 +29,7 @@ def test_ids_and_texts_are_unique_and_grades_are_1_or_2():
     assert {grade for row in rows() for grade in row["answers"].values()} == {1, 2}
 
 
+@pytest.mark.skipif(not isbuiltin(open), reason="open is that of a simulated system")
 def test_every_answer_is_a_document_of_this_python(documents):
     assert [(row["text"], d) for row in rows() for d in row["answers"] if d not in documents] == []
 

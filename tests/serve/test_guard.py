@@ -16,6 +16,7 @@ from fastapi import APIRouter, Response
 from pydantic import ValidationError
 
 from liebig.base.errors import LiebigError, RecipeError
+from liebig.base.machine import WINDOWS
 from liebig.search.answer import Result, SearchAnswer
 from liebig.serve import middleware
 from liebig.serve.connections import PIPELINED, _open_files
@@ -339,6 +340,8 @@ def test_connections_of_all_addresses_are_bounded(serving, retriever):
 
 def test_connections_leave_room_for_the_files_of_the_process(monkeypatch):
     resource = pytest.importorskip("resource")
+    if WINDOWS:
+        pytest.skip("Windows has no such limit")
     allowed = []
     monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 1500))
     monkeypatch.setattr(resource, "setrlimit", lambda which, limits: allowed.append(limits))

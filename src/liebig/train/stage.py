@@ -15,6 +15,7 @@ best weights, and removes the cache of tokenised texts at the end.
 
 from __future__ import annotations
 
+import gc
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -136,7 +137,9 @@ class TrainingStage(ABC, Generic[C, Obj]):
         if self.world.first:
             self.save(objective)
         self.world.barrier()
-        if self.world.first:
+        if self.world.first and self.cache.exists():
+            del data  # what is mapped cannot be removed on Windows
+            gc.collect()
             shutil.rmtree(self.cache, ignore_errors=True)
         return trained
 

@@ -92,7 +92,7 @@ class OtherModule(ModuleType):
 
     def __init__(self, real: ModuleType) -> None:
         super().__init__(real.__name__)
-        self.__dict__.update(_real=real, __path__=getattr(real, "__path__", None))
+        self.__dict__.update(_real=real, _patched={}, __path__=getattr(real, "__path__", None))
 
     def __getattr__(self, name: str) -> Any:
         real = self.__dict__["_real"]
@@ -101,7 +101,13 @@ class OtherModule(ModuleType):
         return OTHER.get(real.__name__, {}).get(name) or getattr(real, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.__dict__["_real"], name, value)
+        """A patch is seen by all code, and the real one is kept for `__delattr__`, as pytest undoes it."""
+        real = self.__dict__["_real"]
+        self.__dict__["_patched"].setdefault(name, getattr(real, name))
+        setattr(real, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        setattr(self.__dict__["_real"], name, self.__dict__["_patched"].pop(name))
 
 
 def _no_library(name: Any, *rest: Any, **named: Any) -> Any:
