@@ -17,8 +17,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install  ## the standard library's documentation becomes a search engine, judged
 	$(BIN)/liebig demo --out $(OUT)/demo
 
-test: install
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+test: install  ## three workers for two cores, because servers and browsers are waited for
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
 
 check: install
 	$(BIN)/ruff format --no-cache --check src tests bench docs experiments

@@ -160,7 +160,7 @@ def test_judged_questions_decide_and_others_wait_for_labels(made, tmp_path):
     assert asked["who had steam first"] == ("steam.md-1",)
     assert asked["who had comet first"] == ("comet.md-0", "comet.md-1")
     pool = Collection(tmp_path / "out/work/given")
-    assert pool.passage("barley.md-0").title == "The book of barley"
+    assert pool.passage("barley.md-0").title == "The book of barley: Origin of barley"
 
 
 def test_more_questions_encode_no_passage_again(made, tmp_path):

