@@ -55,9 +55,12 @@ def test_front_matter_names_the_title_author_date_and_tags(front):
     assert parsed.sections[0].places == (front.count("\n") + 3,)
 
 
-@pytest.mark.parametrize(
-    "rules", ["---\n\nA rule.\n\n---\n", "---\na: [\nA rule.\n---\n", "---\n" + "[" * 3000 + "\n---\n"]
-)
+DEEP = [
+    f"---\n{'[' * depth}\n---\n" for depth in (3_000, 15_000, 60_000)
+]  # too deep for the stack of a loader in C
+
+
+@pytest.mark.parametrize("rules", ["---\n\nA rule.\n\n---\n", "---\na: [\nA rule.\n---\n", *DEEP])
 def test_what_is_no_front_matter_is_text(rules):
     parsed = parse_markdown(rules + "\nMore.\n")
     texts = [text for section in parsed.sections for text in (section.heading, *section.paragraphs)]
@@ -66,7 +69,7 @@ def test_what_is_no_front_matter_is_text(rules):
 
 
 def test_a_value_of_front_matter_that_stands_many_times_is_bounded():
-    text = "---\nlong: &x " + "y" * 20_000 + "\ntags: [" + "*x, " * 9_000 + "]\n---\nText.\n"
+    text = "---\nlong: &x " + "y" * 5_000 + "\ntags: [" + "*x, " * 2_500 + "]\n---\nText.\n"
     assert len(parse_markdown(text).metadata["tags"]) < 200_000
 
 

@@ -1,7 +1,7 @@
 """The front matter of Markdown: fields on top, as YAML between lines of --- or as TOML between lines of +++.
 
 What does not parse as fields is text: a line of --- is also a rule. The fields are bounded, because an alias of YAML
-can stand for a long value many times. Cost: linear in at most LONGEST characters.
+can stand for a long value many times, and so is their length: at most LONGEST characters are looked at.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Any
 import yaml
 
 FRONT = re.compile(r"(---|\+\+\+)[ \t]*\n(.*?)^(?:\1|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
-LONGEST, MOST_VALUES, LONGEST_VALUE = 1 << 16, 100, 1_000
-LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every value is text: no date that does not exist
+LONGEST, MOST_VALUES, LONGEST_VALUE = 1 << 14, 100, 1_000
 ZONE = re.compile(r" +(?=[+-]\d\d:?\d\d$)")
 NAMES = {"title": ("title",), "author": ("author", "authors"), "date": ("date",), "tags": ("tags",)}
 
@@ -36,8 +35,9 @@ def front_matter(text: str) -> tuple[dict[str, str], str]:
 
 
 def _fields(mark: str, front: str) -> dict[Any, Any] | None:
+    """Every value as text, so no date that does not exist. A loader in C overflows its stack on deep brackets."""
     try:
-        fields = tomllib.loads(front) if mark == "+++" else LOADER(front).get_single_data()
+        fields = tomllib.loads(front) if mark == "+++" else yaml.BaseLoader(front).get_single_data()
     except (yaml.YAMLError, ValueError, RecursionError):
         return None
     return fields if isinstance(fields, dict) else None if front.strip() else {}
