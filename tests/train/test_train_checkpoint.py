@@ -9,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from liebig.base.errors import CorruptError, WorkspaceError
-from liebig.train.checkpoint import Checkpoints, Snapshot, read, write
+from liebig.train.checkpoint import Checkpoints, Snapshot, put_optimiser, read, take_optimiser, write
 from liebig.train.stopping import Best
 
 FACTS = {"total": 7, "best": None, "means": {"loss": [0.1 + 0.2, 3]}}
@@ -108,3 +108,15 @@ def test_what_an_interrupted_writer_left_is_removed(tmp_path: Path) -> None:
     store.tidy()
     assert [p.name for p in tmp_path.rglob("*")] == ["checkpoints"]
     assert store.steps() == []
+
+
+def test_what_is_resumed_holds_no_map_of_its_file():
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimiser = torch.optim.AdamW([weight])
+    weight.grad = torch.ones(3)
+    optimiser.step()
+    stored = take_optimiser(optimiser)
+    put_optimiser(optimiser, stored)
+    moments = [value for value in optimiser.state[weight].values() if value.numel()]
+    assert not {value.data_ptr() for value in moments} & {value.data_ptr() for value in stored.values()}
+    assert all(torch.equal(stored[name], value) for name, value in take_optimiser(optimiser).items())

@@ -51,14 +51,10 @@ def place(path: str | Path) -> Path:
     """Where the copy of an address lies."""
     protocol, _, rest = str(address(path)).partition(":")
     inner = PurePosixPath(rest.lstrip("/"))
-    if (
-        ":" in inner.parts[0].rpartition("@")[0]
-    ):  # user:password@host, which would stand in names and messages
-        what, fix = (
-            "an address cannot have a password in it",
-            "give it to the storage as its documentation says",
-        )
-        raise RecipeError(f"{what} ({protocol}://…@{inner.parts[0].rpartition('@')[2]})", fix=fix)
+    user, _, host = inner.parts[0].rpartition("@")
+    if ":" in user:  # user:password, which would stand in names and messages
+        what = f"an address cannot have a password in it ({protocol}://…@{host})"
+        raise RecipeError(what, fix="give it to the storage as its documentation says")
     if ".." in inner.parts:
         raise RecipeError("an address cannot have .. in it", file=str(address(path)), fix="write it out")
     name = FORBIDDEN.sub(lambda sign: f"%{ord(sign[0]):02X}", str(inner))
@@ -93,9 +89,8 @@ def published(path: Path) -> Iterator[Path]:
     with _lock(copy), _explained(name):
         storage, root = _open(name)
         there = _listed(storage, root)
-        files = {
-            PurePosixPath(one).name for one in there
-        }  # the folder of a run has manifests in its stages alone
+        # The folder of a run has manifests in its stages alone.
+        files = {PurePosixPath(one).name for one in there}
         if there and not {*WHOLE, WRITING} & files:
             what = "already exists and was not created by Liebig; refusing to overwrite it"
             raise WorkspaceError(what, file=name, fix="give another --out")

@@ -256,9 +256,8 @@ def put_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor
     state: dict[int, dict[str, Any]] = {}
     for key, value in tensors.items():
         number, name = key.split(".", 1)
-        state.setdefault(int(number), {})[name] = (
-            value.clone()
-        )  # no map of the file, which Windows could not remove
+        # A copy, because a map of the file would keep Windows from removing it.
+        state.setdefault(int(number), {})[name] = value.clone()
     groups = optimiser.state_dict()["param_groups"]
     optimiser.load_state_dict({"state": state, "param_groups": groups})
 
