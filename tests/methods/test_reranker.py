@@ -158,6 +158,7 @@ def test_what_is_trained_gives_sentence_transformers_the_same_numbers(
     trained = stage(tmp_path / "a", "rerank train", config, run_train) / "model"
     ours, theirs = CrossEncoder.load(trained, device="cpu"), Theirs(str(trained), device="cpu")
     assert ours.activation == activation
+    assert ours.backbone.config.reranker_loss == loss, "the folder says what scores mean"
     pairs = [("stone river", "bread"), ("stone", "river stone bread " * 30), ("salt " * 60, "salt " * 50)]
     np.testing.assert_allclose(ours.predict(pairs), theirs.predict(pairs), rtol=0, atol=1e-4)
 

@@ -167,6 +167,7 @@ class RerankTraining(TrainingStage["RerankTraining.Config", Reranker]):
         return GroupRanking(dev, *texts, judgements_from_mapping(grades), parse_all(self.config.measures))
 
     def save(self, objective: Reranker) -> None:
+        objective.model.backbone.config.reranker_loss = self.config.loss  # in config.json: what scores mean
         objective.model.save(self.folder / MODEL)
 
 
