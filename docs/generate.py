@@ -54,7 +54,7 @@ REPRODUCE = """# Reproduce the papers
 run these rows with two steps on invented texts. What the methods did with small encoders is in `experiments/`.
 
 ```bash
-liebig reproduce                                  # all tables and figures
+liebig reproduce                                  # all tables, figures and rows
 liebig reproduce cocondenser/table-5 --plan       # data that is missing, stages, GPU hours and cost
 ```
 

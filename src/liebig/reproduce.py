@@ -102,14 +102,17 @@ def select(name: str) -> list[PaperRow]:
 
 
 def listing() -> Iterator[str]:
-    """A line per table: how many of its rows can be run; the rest are other systems' figures, or say why not."""
-    rows = paper_rows()
+    """A line per table, and below it the names of rows that can be run; the rest are other systems' figures."""
+    named: dict[tuple[str, str], str] = {}
     for table in published()["tables"]:
-        mine = [row for row in rows if (row.paper, row.table) == (table["paper"], table["table"])]
+        named.setdefault((table["paper"], table["table"]), table["what"])
+    for (paper, number), what in named.items():
+        mine = [row for row in paper_rows() if (row.paper, row.table) == (paper, number)]
         runs = sum(bool(row.runs) for row in mine)
         reason = "".join(f" {reason}" for reason in dict.fromkeys(row.reason for row in mine if row.reason))
-        name = f"{table['paper']}/{slug(table['table'])}"
-        yield f"{name:<28} {runs:>2} of {len(mine):>2} rows  {table['what']}{':' if reason else ''}{reason}"
+        name = f"{paper}/{slug(number)}"
+        yield f"{name:<28} {runs:>2} of {len(mine):>2} rows  {what}{':' if reason else ''}{reason}"
+        yield from (f"  {row.slug}" for row in mine if row.runs)
 
 
 @dataclass

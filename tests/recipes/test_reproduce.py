@@ -178,7 +178,8 @@ def test_a_row_runs_in_its_smoke_form(name, paper_data, paper_runs):
 def test_the_command_lists_plans_and_runs(paper_data, paper_runs, monkeypatch):
     app = make_app()
     listed = CliRunner().invoke(app, ["reproduce"]).output
-    assert "cocondenser/table-5" in listed
+    rows = [line.strip() for line in listed.splitlines() if line.startswith(" ")]
+    assert sorted(rows) == sorted(row.slug for row in ROWS), "a name for every row that can be run"
     words = [
         "reproduce",
         "condenser/table-1/bert-all-pairs",
