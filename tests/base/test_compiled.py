@@ -6,7 +6,7 @@ import pytest
 from liebig import ragged
 from liebig.base import compiled
 from liebig.base.errors import MissingDependency
-from liebig.base.machine import DOT, VNNI
+from liebig.base.machine import AVX_VNNI, DOT, VNNI
 from liebig.bm25 import kernels, search
 from liebig.collection import lookup
 from liebig.indexes import exact_cpu
@@ -118,12 +118,15 @@ def test_a_kernel_without_a_numpy_version_names_the_extra(monkeypatch):
     ("flags", "name", "told", "found"),
     [
         (("avx2", VNNI), "icelake-server", None, VNNI),
+        (("avx2", AVX_VNNI), "alderlake", None, AVX_VNNI),
+        (("avx2", AVX_VNNI, VNNI), "sapphirerapids", None, VNNI),
         (("avx2",), "haswell", None, ""),
         ((DOT,), "neoverse-n1", None, DOT),
         ((DOT,), "generic", None, ""),
         ((DOT,), "neoverse-n1", "cortex-a72", ""),
         ((DOT,), "neoverse-n1", "", ""),
         ((VNNI,), "icelake-server", "generic", ""),
+        ((AVX_VNNI,), "alderlake", "generic", ""),
     ],
 )
 def test_int8_dot_products_are_used_where_numba_compiles_for_them(monkeypatch, flags, name, told, found):

@@ -2,9 +2,14 @@
 
 import functools
 import importlib.util
+import os
+import platform
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from math import log
+from pathlib import Path
 
 import numba
 import numpy as np
@@ -14,10 +19,10 @@ from torch.nn import functional as F
 
 from liebig import encoders
 from liebig.base.errors import RecipeError
-from liebig.base.machine import PRECISION
+from liebig.base.machine import AVX_VNNI, PRECISION, VNNI
 from liebig.model.backbone import Backbone
 from liebig.model.body import Body
-from liebig.model.kernels import int8
+from liebig.model.kernels import int8, registers
 from liebig.model.kernels.int8 import Copies, Int8Forward, Weight, calibrate, choose, is_rounded
 from liebig.model.kernels.lean_forward import LeanForward, body_of, read_layers
 from liebig.model.kernels.registers import (
@@ -146,11 +151,15 @@ KINDS: dict[Number, type] = {"u8": np.uint8, "i8": np.int8, "i16": np.int16, "f3
 
 
 @pytest.mark.parametrize("steps", [1, 4])
-@pytest.mark.parametrize("way", sorted({"", WAY}))
+@pytest.mark.parametrize("way", sorted({"", WAY, AVX_VNNI}))
 @pytest.mark.parametrize(
     ("left", "right"), [("u8", "i8"), ("i8", "u8"), ("i8", "i8"), ("i16", "i16"), ("f32", "f32")]
 )
-def test_a_tile_is_a_part_of_a_product(left: Number, right: Number, way: str, steps: int) -> None:
+def test_a_tile_is_a_part_of_a_product(
+    monkeypatch: pytest.MonkeyPatch, left: Number, right: Number, way: str, steps: int
+) -> None:
+    if way != WAY:
+        monkeypatch.setattr(registers, "OF_X86", {})  # vectors as long as there, multiplied by what is here
     one = tile(left, right, 6, 4, steps, way)
 
     @numba.njit
@@ -178,6 +187,40 @@ def test_a_tile_is_a_part_of_a_product(left: Number, right: Number, way: str, st
     )
     assert not out[0].any()
     assert not out[:, :16].any()
+
+
+COMPILED_ELSEWHERE = """
+import numba
+from liebig.model.kernels.registers import tile
+
+made = tile("u8", "i8", 6, 1, 2, "{way}")
+
+@numba.njit
+def run(a, b, start, out):
+    made(a, 0, 0, b, 0, 0, start, 0, out, 0, 0, b.shape[0])
+
+run.compile("void(int32[:, ::1], int32[:, ::1], int32[::1], int32[:, ::1])")
+[text] = run.inspect_asm().values()
+print(text)
+"""
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="LLVM has x86-64 only there")
+@pytest.mark.parametrize(
+    ("way", "processor", "register"), [(AVX_VNNI, "alderlake", "ymm"), (VNNI, "icelake-server", "zmm")]
+)
+def test_products_of_bytes_are_one_instruction_of_the_processor(
+    tmp_path: Path, way: str, processor: str, register: str
+) -> None:
+    script = COMPILED_ELSEWHERE.format(way=way)
+    told = {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": "", "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, **told}, capture_output=True, text=True, check=True
+    )
+    products = [line for line in done.stdout.splitlines() if "vpdpbusd" in line]
+    # two steps of six rows, whose sums are one vector of 16 numbers or two of eight
+    assert len(products) == 2 * 6 * (1 if register == "zmm" else 2)
+    assert all(line.rpartition("%")[2].startswith(register) for line in products)
 
 
 def test_powers_of_2() -> None:

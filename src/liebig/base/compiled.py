@@ -14,7 +14,7 @@ from functools import cache, wraps
 from typing import Any
 
 from liebig.base.errors import MissingDependency
-from liebig.base.machine import DOT, VNNI, instructions, prefers_numpy
+from liebig.base.machine import AVX_VNNI, DOT, VNNI, instructions, prefers_numpy
 
 try:
     if prefers_numpy():
@@ -51,8 +51,9 @@ def byte_products() -> str:
     """
     if numba is None or numba.config.CPU_NAME is not None or numba.config.CPU_FEATURES is not None:
         return ""
-    if VNNI in instructions():
-        return VNNI
+    for way in (VNNI, AVX_VNNI):
+        if way in instructions():
+            return way
     # on aarch64 numba looks up what a processor has by its name, where it knows that
     return DOT if DOT in instructions() and processor() not in ("", "generic") else ""
 

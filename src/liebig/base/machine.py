@@ -69,16 +69,17 @@ def cores() -> int:
 
 
 # Those that matter to products of small numbers, as Linux calls them.
-VNNI = "avx512_vnni"  # sums of four products of bytes, on x86-64
+VNNI = "avx512_vnni"  # sums of four products of bytes, on x86-64 with vectors of 512 bits
+AVX_VNNI = "avx_vnni"  # the same with vectors of 256 bits: Intel's processors of desktops and laptops since 2021
 DOT = "asimddp"  # and on aarch64
 INSTRUCTIONS = (
-    "avx2", "avx512bw", VNNI, "avx_vnni", "avx512_bf16", "amx_int8", DOT, "i8mm", "bf16"
+    "avx2", "avx512bw", VNNI, AVX_VNNI, "avx512_bf16", "amx_int8", DOT, "i8mm", "bf16"
 )  # fmt: skip
 
 
 # LLVM's names of those that Linux calls otherwise.
 LLVM_NAMES = {
-    "avx512vnni": VNNI, "avxvnni": "avx_vnni", "avx512bf16": "avx512_bf16", "amx-int8": "amx_int8", "dotprod": DOT
+    "avx512vnni": VNNI, "avxvnni": AVX_VNNI, "avx512bf16": "avx512_bf16", "amx-int8": "amx_int8", "dotprod": DOT
 }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from liebig import encoders
 from liebig.base import workspace
 from liebig.base.errors import DataError, LiebigError, ModelError, WorkspaceError, install_command
 from liebig.base.json_output import print_json
-from liebig.base.machine import DOT, PRECISION, VNNI, cores, default_precision, memory
+from liebig.base.machine import AVX_VNNI, DOT, PRECISION, VNNI, cores, default_precision, memory
 from liebig.base.progress import counted
 from liebig.base.records import Passage
 from liebig.base.rng import permute
@@ -120,7 +120,7 @@ def encoding() -> str:
         return f"passages in {named}, because {PRECISION} says so"
     if there:
         return f"passages in int8 by the bundled encoder ({there}), in fp32 by other models; queries in fp32"
-    return f"in fp32; int8 is for processors with {VNNI} or {DOT}"
+    return f"in fp32; int8 is for processors with {VNNI}, {AVX_VNNI} or {DOT}"
 
 
 # A retriever's folder: hashes, counts, vectors against the model, recall of an approximate index.

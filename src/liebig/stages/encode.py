@@ -108,7 +108,7 @@ class EncodeConfig(Config):
     precision: Precision = Field(
         "auto",
         description="Numbers that the model computes with on a CPU; auto is int8 for passages by the bundled encoder "
-        "on a processor with int8 dot products (AVX-512 VNNI; asimddp on aarch64), where they have enough tokens to "
+        "on a processor with int8 dot products (VNNI; asimddp on aarch64), where they have enough tokens to "
         "save more time than the kernels take to compile, else fp32.",
     )
     compile: bool | None = Field(None, description="Compile the model [default: on a GPU].")

@@ -99,7 +99,7 @@ class EvaluateConfig(Config):
     precision: Literal["fp32", "int8"] = Field(
         "fp32",
         description="Numbers that a model encodes passages with on a CPU; int8 is faster on a processor with "
-        "int8 dot products (AVX-512 VNNI; asimddp on aarch64); measures differ in the third digit.",
+        "int8 dot products (VNNI; asimddp on aarch64); measures differ in the third digit.",
     )
     level: float = Field(0.95, gt=0, lt=1, description="Confidence level of the intervals.")
     samples: int = Field(10_000, ge=100, description="Number of bootstrap samples for the intervals.")

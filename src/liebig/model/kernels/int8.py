@@ -10,7 +10,7 @@ their product, with one scale per head and sequence; softmax is in float32. With
 rounded to 16 bits, of which products are twice as fast as of float32; on aarch64, where they are half as fast, they are
 not.
 
-Codes of rows have no sign where the instruction wants them so (AVX-512): ZERO is added to them, and what this adds to a
+Codes of rows have no sign where the instruction wants them so (x86-64): ZERO is added to them, and what this adds to a
 product, which depends on the output alone, is what its sums begin with. GELU is never below LOWEST, so its outputs use
 all 256 codes above that; it is a polynomial here, off by at most 6e-4, less than a code. A block of BLOCK tokens goes
 through all layers before the next, so that its sums stay in the cache. Cost against float32 and the quality that was
@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from liebig.base.compiled import byte_products
 from liebig.base.errors import RecipeError
-from liebig.base.machine import DOT, PRECISION, VNNI, default_precision
+from liebig.base.machine import AVX_VNNI, DOT, PRECISION, VNNI, default_precision
 from liebig.model.body import Body, EncoderLayer, Norm
 from liebig.model.kernels.registers import (
     LANES,
@@ -100,7 +100,9 @@ def choose(precision: Precision, body: Body | None) -> Literal["fp32", "int8"]:
             return "int8" if good else "fp32"
         precision = "int8" if named == "int8" else "fp32"
     if precision == "int8" and not byte_products():
-        raise RecipeError(f"int8 needs a processor with {VNNI} or {DOT}", fix="use precision = fp32")
+        raise RecipeError(
+            f"int8 needs a processor with {VNNI}, {AVX_VNNI} or {DOT}", fix="use precision = fp32"
+        )
     if precision == "int8" and (body is None or not fits(body)):
         raise RecipeError(
             f"int8 is for encoders like BERT on a CPU, with heads and layers of {LANES} numbers or a multiple",
@@ -576,7 +578,8 @@ def _mix_numbers(kept: Scratch, rows: int, length: int, scale: np.float32, t: in
             store(kept.seen, (t + r, d + e), mul(load(kept.mixed_numbers, (r, e)), factor))
 
 
-# Of 16 bits the instructions of AVX-512 multiply twice as many as of float32, those of aarch64 half as many.
+# Of 16 bits the instructions of AVX-512 multiply twice as many as of float32, those of aarch64 half as many. With
+# AVX-VNNI the sums of a tile of PAIR columns would not stay in its registers.
 keep_values, mix = (_keep_pairs, _mix_pairs) if WAY == VNNI else (_keep_numbers, _mix_numbers)
 
 

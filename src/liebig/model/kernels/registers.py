@@ -12,7 +12,8 @@ its columns are of these kinds:
 - "f32": float32.
 
 What one instruction does depends on the processor (WAY): with AVX-512 VNNI 64 products of "u8" and "i8" or 32 of "i16",
-on aarch64 with `asimddp` 16 of "i8" and "i8". Elsewhere they are plain products of integers, right and slow.
+with AVX-VNNI half as many, on aarch64 with `asimddp` 16 of "i8" and "i8". Elsewhere they are plain products of
+integers, right and slow.
 """
 
 from __future__ import annotations
@@ -29,19 +30,20 @@ from numba.core.datamodel import models, register_default
 from numba.extending import intrinsic
 
 from liebig.base.compiled import byte_products
-from liebig.base.machine import DOT, VNNI
+from liebig.base.machine import AVX_VNNI, DOT, VNNI
 
 LANES = 16  # numbers of a vector
-NARROW = 4  # numbers of a register of aarch64, and of what other processors without VNNI are given
+NARROW = 4  # numbers of a register of aarch64, and of what other processors are given
+REGISTERS = {VNNI: LANES, AVX_VNNI: 8}  # numbers of a register of the others
 WAY = byte_products()
 Number = Literal["u8", "i8", "i16", "f32"]
 
-# A tile of a product in int8, whose sums take 24 registers of 32 with AVX-512, else 16: its rows, its columns, and the
-# words of its rows that are loaded together.
-ROWS, PANEL, STEPS = (6, 64, 2) if WAY == VNNI else (4, 16, 4)
-# AVX-512 multiplies bytes with a sign by bytes without one: ZERO is added to the codes of one side, the SHIFTED ones.
-ZERO: int = 128 if WAY == VNNI else 0
-SHIFTED: Number = "u8" if WAY == VNNI else "i8"
+# A tile of a product in int8: its rows, its columns, and the words of its rows that are loaded together. Its sums take
+# 24 registers of 32 with AVX-512, 12 of 16 with AVX-VNNI (two more hold columns and one a word), else 16 of 32.
+ROWS, PANEL, STEPS = {VNNI: (6, 64, 2), AVX_VNNI: (6, 16, 2)}.get(WAY, (4, 16, 4))
+# x86-64 multiplies bytes with a sign by bytes without one: ZERO is added to the codes of one side, the SHIFTED ones.
+ZERO: int = 128 if WAY in REGISTERS else 0
+SHIFTED: Number = "u8" if WAY in REGISTERS else "i8"
 
 Function = Callable[..., Any]
 
@@ -328,16 +330,16 @@ def exp2(builder: Any, a: Any) -> Any:
 
 
 BITS = {"u8": 8, "i8": 8, "i16": 16}
-OF_AVX512 = {("u8", "i8"): "vpdpbusd", ("i8", "u8"): "vpdpbusd", ("i16", "i16"): "vpdpwssd"}
+OF_X86 = {("u8", "i8"): "vpdpbusd", ("i8", "u8"): "vpdpbusd", ("i16", "i16"): "vpdpwssd"}
 
 
 def add_products(builder: Any, sums: Any, a: Any, b: Any, kinds: tuple[Number, Number], way: str) -> Any:
     """sums + a * b, number by number of each word; `kinds` are those of a and b."""
     if kinds == ("f32", "f32"):
         return builder.fadd(builder.fmul(a, b, flags=FUSED), sums, flags=FUSED)
-    if way == VNNI and kinds in OF_AVX512:
-        # newer versions of LLVM take vectors of bytes, and these too
-        name = f"llvm.x86.avx512.{OF_AVX512[kinds]}.512"
+    if way in REGISTERS and kinds in OF_X86:
+        # newer versions of LLVM take vectors of bytes, and these too; AVX-VNNI's have the names of AVX-512, too
+        name = f"llvm.x86.avx512.{OF_X86[kinds]}.{32 * sums.type.count}"
         return called(builder, name, sums.type, sums, *((b, a) if kinds[1] == "u8" else (a, b)))
     if way == DOT and kinds == ("i8", "i8"):
         codes = (builder.bitcast(words, ir.VectorType(I8, 4 * NARROW)) for words in (b, a))
@@ -363,7 +365,7 @@ def tile(left: Number, right: Number, rows: int, vectors: int, steps: int = 1, w
     axis has no gaps. `steps` of k are taken at once, so that fewer instructions go into counting; `depth` is a multiple
     of them. `way` is another one than the processor's in tests only.
     """
-    lanes = LANES if way == VNNI else NARROW
+    lanes = REGISTERS.get(way, NARROW)
     number = F32 if left == "f32" else I32
     vector, columns = ir.VectorType(number, lanes), vectors * LANES // lanes
 
