@@ -94,10 +94,10 @@ def system_error(error: BaseException | None) -> str | None:
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         said = str(error)
-        found = error.errno if isinstance(error, OSError) else None
-        found = errno.ENOSPC if found is None and SHORT_WRITE.fullmatch(said) else found
+        code = error.errno if isinstance(error, OSError) else None
+        code = errno.ENOSPC if code is None and SHORT_WRITE.fullmatch(said) else code
         for number, fix in FIXES.items():
-            system = found == number
+            system = code == number
             if system or (number in FULL and os.strerror(number) in said):
                 where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
                 return f"{where}{os.strerror(number)}. To fix it: {fix}."

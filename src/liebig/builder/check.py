@@ -258,7 +258,7 @@ def judged(
     reranked = [one for one in decision.choices if one.system == "reranked"]
     systems = dict.fromkeys([SystemChoice(system="bm25"), *alone, BASELINE, *usual, *reranked, choice])
     baseline = judge.values(BASELINE)
-    asked = judges[0]
+    first = judges[0]
     return {
         "questions": {kind: count for one in judges for kind, count in kinds(one.questions).items()},
         "measure": str(MEASURE),
@@ -267,7 +267,7 @@ def judged(
         "spread": judge.spread(choice.encoder),
         "baseline": BASELINE.name,
         "bundled": bundled and choice.encoder == START,
-        "fair": is_fair(*(asked.mean(asked.values(SystemChoice(system=part))) for part in ("dense", "bm25"))),
+        "fair": is_fair(*(first.mean(first.values(SystemChoice(system=part))) for part in ("dense", "bm25"))),
         "headline": headline(decision),
         "rows": [
             {

@@ -373,18 +373,18 @@ def decided(
     belief = decide.believe(evidence, known, signs).with_baseline()
 
     for encoder in dict.fromkeys(name for judge in judges for name in judge.encoders if name != START):
-        asked = [judge for judge in judges if encoder in judge.hits]
-        if any(encoder in judge.display_only for judge in asked):
+        able = [judge for judge in judges if encoder in judge.hits]
+        if any(encoder in judge.display_only for judge in able):
             continue
         there = [
             choice
-            for choice in asked[-1].candidates(encoder)
+            for choice in able[-1].candidates(encoder)
             if replace(choice, encoder=START) in choices
-            and all(choice in one.candidates(encoder) for one in asked)
+            and all(choice in one.candidates(encoder) for one in able)
         ]
         for system in ("hybrid", "dense"):
             some = [choice for choice in there if choice.system == system]
-            measured = [one for judge in asked for one in judge.changes(some)]
+            measured = [one for judge in able for one in judge.changes(some)]
             gain = decide.change(measured, known.changes[CHANGES.get(encoder, "taught")])
             for choice in some:
                 belief = belief.extended(choices.index(replace(choice, encoder=START)), *gain)

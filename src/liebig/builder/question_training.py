@@ -63,12 +63,12 @@ def write_map(config: LearnedMapConfig, folder: Folder) -> None:
     kept = [q for q, part in zip(questions, folds(questions, PARTS)) if part != config.without]
     vectors, encoder = Vectors.open(config.vectors), Encoder.load(config.model)
     unit = bool(vectors.about.get("unit"))
-    asked = encoder.encode_texts(
+    queries = encoder.encode_texts(
         [question.text for question in kept], layout=layouts_of(encoder, vectors.about)[1], unit=unit
     )
     ids, passages = _all(vectors)
     relevant = _relevant(kept, ids, bool(vectors.about.get("pieces")))
-    matrix = learn(asked, passages, relevant, unit=unit, minutes=config.minutes)
+    matrix = learn(queries, passages, relevant, unit=unit, minutes=config.minutes)
     np.save(folder.path / MAP, matrix)
     dense = Dense(len(matrix), len(matrix), bias=False)
     with torch.no_grad():

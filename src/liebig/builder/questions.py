@@ -301,9 +301,9 @@ def _keywords(
 def _related(about: Sequence[Passage], collection: Collection, each: int, seed: int) -> Iterator[Question]:
     """Words of a passage with words of passages like it, which it lacks: not all that people ask is in the text."""
     limit = 2**64 * RELATED // max(RELATED, collection.count("passages"))
-    asked = heapq.nsmallest(each, about, key=lambda passage: _place(seed + 4, passage.id))
+    subjects = heapq.nsmallest(each, about, key=lambda passage: _place(seed + 4, passage.id))
     drawn = {p.id: p for p in collection.passages() if _place(seed + 5, p.id) < limit}
-    drawn |= {passage.id: passage for passage in asked}
+    drawn |= {passage.id: passage for passage in subjects}
     counts = {id: Counter(_words(passage.text)) for id, passage in drawn.items()}
     having = Counter(word for of_passage in counts.values() for word in of_passage)
     common = 0.2 * len(drawn) + 2
@@ -317,7 +317,7 @@ def _related(about: Sequence[Passage], collection: Collection, each: int, seed: 
         scores = {word: n * idf[word] for word, n in counts[id].items() if word in idf}
         return heapq.nsmallest(TELLING, scores, key=lambda word: (-scores[word], word))
 
-    for passage in asked:
+    for passage in subjects:
         own = salient(passage.id)
         near: dict[str, float] = defaultdict(float)
         for word in own:

@@ -214,11 +214,11 @@ def command(
     ask = ask_retriever(
         retriever, k=k, system=system, filters=filters, group=group, reranker=reranker, json=json
     )
-    asked = False
+    is_empty = True
     for one in questions_from(sys.stdin) if question is None else [question]:
         ask(printable(one))
-        asked = True
-    if not asked and not sys.stdin.isatty():
+        is_empty = False
+    if is_empty and not sys.stdin.isatty():
         raise RecipeError("there is no question on standard input", fix=f"liebig search {retriever} QUESTION")
 
 

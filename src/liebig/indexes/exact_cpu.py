@@ -227,15 +227,15 @@ def search(
     firsts = starts(shards)
     numbered = [(firsts[i], shards[i]) for i in chosen]
     keep = 4 * queries.shape[1] * sum(len(shard) for _, shard in numbered) <= KEPT
-    found = []
+    rankings = []
     for i in range(0, len(queries), QUERIES):
         some, ranked = queries[i : i + QUERIES], None
         if _in_bytes(some, sum(len(shard) for _, shard in numbered)):
             ranked = _search_bytes(some, numbered, k, threads or cores())
         elif kept is not None and parts is None:
             ranked = _search_kept(some, numbered, kept(), k, threads or cores())
-        found.append(ranked or _search(some, numbered, k, threads or cores(), keep))
-    return stack(found) if found else Ranked.nothing(0, k)
+        rankings.append(ranked or _search(some, numbered, k, threads or cores(), keep))
+    return stack(rankings) if rankings else Ranked.nothing(0, k)
 
 
 def _in_bytes(queries: Floats, vectors: int) -> bool:
@@ -355,10 +355,10 @@ def search_numbers(queries: Floats, shards: Sequence[Shard], k: int, numbers: Lo
                 rows = numbers[start : min(start + GATHERED, b)] - first
                 yield start, replace(shard, vectors=shard.vectors[rows], deleted=np.zeros(0, np.int64))
 
-    found = [
+    rankings = [
         _search(queries[i : i + QUERIES], gathered(), k, cores()) for i in range(0, len(queries), QUERIES)
     ]
-    ranked = stack(found) if found else Ranked.nothing(0, k)
+    ranked = stack(rankings) if rankings else Ranked.nothing(0, k)
     return Ranked(ranked.scores, np.append(numbers, -1)[ranked.numbers])
 
 
@@ -412,7 +412,7 @@ class _Best:
     limits: Keys
     sizes: Longs
     best: Keys
-    found: Longs
+    counts: Longs
 
     @classmethod
     def empty(cls, queries: int, k: int) -> _Best:
@@ -420,11 +420,11 @@ class _Best:
         return cls(keys[0], sizes[0], keys[1], sizes[1])
 
     def rows(self, share: slice) -> tuple[Keys, Longs, Keys, Longs]:
-        return self.limits[share], self.sizes[share], self.best[share], self.found[share]
+        return self.limits[share], self.sizes[share], self.best[share], self.counts[share]
 
     def ranked(self) -> Ranked:
         ranked = Ranked.nothing(*self.best.shape)
-        finish(self.best, self.found, ranked.scores, ranked.numbers)
+        finish(self.best, self.counts, ranked.scores, ranked.numbers)
         return ranked
 
 

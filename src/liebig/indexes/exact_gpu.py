@@ -58,12 +58,12 @@ class Resident:
         """The k best of every query; scores are those of `exact_cpu.search`."""
         queries = np.ascontiguousarray(queries, np.float32)
         parts = [queries[i : i + QUERIES] for i in range(0, len(queries), QUERIES)]
-        found: list[list[Ranked]] = [[Ranked.nothing(len(part), k)] for part in parts]
+        rankings: list[list[Ranked]] = [[Ranked.nothing(len(part), k)] for part in parts]
         for block in self._kept if self._kept is not None else self._load():
             for place, part in enumerate(parts):
                 scorer = Scorer(block, part, self._largest, self._shards)
-                found[place] = [merge([*found[place], scorer.search(k)], k)]
-        return stack([best for (best,) in found]) if found else Ranked.nothing(0, k)
+                rankings[place] = [merge([*rankings[place], scorer.search(k)], k)]
+        return stack([best for (best,) in rankings]) if rankings else Ranked.nothing(0, k)
 
     def _load(self) -> Iterator[DeviceBlock]:
         """The vectors in blocks as large as the memory allows; each block replaces the one before."""
@@ -126,9 +126,9 @@ class Scorer:
         scores = np.full((len(rows), k), -np.inf, np.float32)
         numbers = np.full((len(rows), k), -1, np.int64)
         for tries in (1, 4):
-            found, sure = self._look_into(best_QG, rows, min(best_QG.shape[1], tries * groups), k)
+            ranked, sure = self._look_into(best_QG, rows, min(best_QG.shape[1], tries * groups), k)
             done, these = rows[sure].cpu().numpy(), sure.cpu().numpy()
-            scores[done], numbers[done] = found.scores[these], found.numbers[these]
+            scores[done], numbers[done] = ranked.scores[these], ranked.numbers[these]
             rows = rows[~sure]
             if len(rows) == 0:
                 return Ranked(scores, numbers)
@@ -179,10 +179,10 @@ class Scorer:
         if keep < numbers_QM.shape[1]:
             outside = torch.maximum(outside, rough[:, -1])
         chosen = numbers_QM.gather(1, order)
-        found = self._exact(rows, chosen.masked_fill(rough == -torch.inf, -1), k)
-        worst = torch.from_numpy(found.scores[:, -1].astype(np.float64)).to(self._device)
+        ranked = self._exact(rows, chosen.masked_fill(rough == -torch.inf, -1), k)
+        worst = torch.from_numpy(ranked.scores[:, -1].astype(np.float64)).to(self._device)
         bound = outside.double() / self._scale + self._slack_Q[rows]
-        return found, (worst > bound) | (outside == -torch.inf)
+        return ranked, (worst > bound) | (outside == -torch.inf)
 
     def _members(self, rows: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
         """Numbers in the block and rough scores of all vectors of some groups, Q x M."""
@@ -236,14 +236,14 @@ class Scorer:
         if not self._holds_everything:
             numbers = (self._block.first, self._block.first + len(self._block))
             return exact_cpu.search_range(self._queries[rows.cpu().numpy()], self._shards, k, numbers)
-        found = Ranked.nothing(len(rows), k)
+        ranked = Ranked.nothing(len(rows), k)
         for start in range(0, len(self._block), self._rows):
             tile = self._block.vectors_ND[start : start + self._rows]
             scores = self._without_deleted((self._exact_QD[rows] @ tile.double().T).float(), start)
             values, columns = (x.cpu().numpy() for x in tile_topk(scores, k))
             columns = np.where(np.isfinite(values), columns + start + self._block.first, -1)
-            found = merge([found, Ranked(values, columns)], k)
-        return found
+            ranked = merge([ranked, Ranked(values, columns)], k)
+        return ranked
 
     def _exact_here(self, rows: Tensor, numbers_QM: Tensor) -> Tensor:
         """Products in float64 of what the device holds."""

@@ -107,11 +107,11 @@ def measure(index: Searched, sample: Sample) -> float:
     """Share of the exact k best that the index finds, averaged over the sample."""
     if len(sample.queries) == 0:
         return 1.0
-    found = _without_own(index.search(sample.queries, sample.k + 1), sample.own, sample.k)
+    ranked = _without_own(index.search(sample.queries, sample.k + 1), sample.own, sample.k)
     there = (sample.truth.numbers >= 0).sum(1)
     last = np.where(sample.truth.numbers >= 0, sample.truth.scores, np.inf).min(1)
     last = last - ROUNDING * np.abs(last)
-    right = ((found.scores >= last[:, None]) & (found.numbers >= 0)).sum(1)
+    right = ((ranked.scores >= last[:, None]) & (ranked.numbers >= 0)).sum(1)
     return float(np.mean(np.minimum(right, there) / np.maximum(there, 1)))
 
 

@@ -42,13 +42,13 @@ class GeneratedQueries:
 
     def of(self, passage: str) -> list[str]:
         """The queries of a passage, from all its lines."""
-        found: list[str] = []
+        queries: list[str] = []
         for start in self._index.candidates(passage):
             self._file.seek(start)
             line = self._parse(self._file.readline(), 0)
             if line["passage"] == passage:
-                found += [line["query"]] if "query" in line else line["queries"]
-        return found
+                queries += [line["query"]] if "query" in line else line["queries"]
+        return queries
 
     def _parse(self, line: bytes, number: int) -> dict[str, Any]:
         try:

@@ -187,9 +187,9 @@ class _Check:
     def __init__(self, miner: Miner, judged: Sequence[str]) -> None:
         self._miner, self._own = miner, frozenset(judged)
         texts = [self._text(id) for id in judged] if miner.duplicates is not None else []
-        found = [words(text) for text in texts]
-        self._words = set(map(tuple, found))
-        self._triples = [triples(own) for own in found]
+        texts_words = [words(text) for text in texts]
+        self._words = set(map(tuple, texts_words))
+        self._triples = [triples(own) for own in texts_words]
 
     def passes(self, id: str) -> bool:
         """Whether a candidate is a negative; if not, why is counted."""
