@@ -209,6 +209,18 @@ def test_mcp_over_http_needs_the_token_of_the_server(retriever):
     assert len(listed.json()["result"]["tools"]) == 3
 
 
+def test_a_server_without_the_package_says_so_where_an_assistant_asks(retriever, monkeypatch):
+    httpx = pytest.importorskip("httpx")
+    from tests.serve.conftest import running
+
+    monkeypatch.setitem(sys.modules, "mcp_types", None)
+    monkeypatch.delitem(sys.modules, "liebig.integrations.mcp")
+    with running(retriever) as address:
+        for _ in range(2):
+            refused = httpx.post(f"{address}/mcp", json={}, timeout=60)
+            assert (refused.status_code, install_command("mcp") in refused.json()["error"]) == (501, True)
+
+
 def test_search_says_what_was_not_understood_and_keeps_to_a_budget(retriever):
     (answer, short) = calls(
         make_server(retriever),

@@ -22,6 +22,7 @@ from liebig.builder.build_config import BuildConfig
 from liebig.cli import make_app
 from liebig.search.retriever import Retriever
 from tests.search.conftest import make_folder
+from tests.serve.conftest import running, until
 
 ROOT = Path(__file__).parents[2]
 MODULES = {"faiss-cpu": "faiss"}  # packages whose module has another name
@@ -198,3 +199,44 @@ def test_a_question_in_the_terminal_imports_nothing_heavy(tmp_path, small_model)
     assert done.returncode == 0, done.stderr
     expected = Retriever.from_folder(folder).search(QUESTION, 5)
     assert [row["id"] for row in json.loads(done.stdout)["results"]] == [hit.id for hit in expected]
+
+
+START = """
+import sys
+from pathlib import Path
+import liebig.base.machine as machine
+machine.instructions = lambda: ()
+from fastapi.testclient import TestClient
+from liebig.serve import server
+
+folder, question = Path(sys.argv[1]), sys.argv[2]
+server.prepare(folder)
+from liebig.serve.middleware import Limits
+from liebig.serve.routes import make_app
+engine = server._engine(folder, Limits(), None, None, None, None, (), print)
+with TestClient(make_app(engine), base_url="http://localhost") as client:
+    print(client.get("/search", params={"q": question}).json()["results"][0]["id"])
+heavy = {"torch", "transformers", "numba", "scipy", "mcp_types"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+def test_a_server_imports_nothing_heavy_until_it_has_answered(tmp_path, small_model):
+    folder = make_folder(tmp_path / "folder", small_model)
+    words = [sys.executable, "-c", START, str(folder), QUESTION]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == Retriever.from_folder(folder).search(QUESTION, 1)[0].id
+
+
+def test_a_server_turns_to_torch_when_much_was_encoded(tmp_path, small_model, monkeypatch):
+    monkeypatch.setattr("liebig.serve.engine.TOKENS_LIGHT", 10)
+    retriever = Retriever.from_folder(make_folder(tmp_path / "folder", small_model), light=True)
+    with running(retriever) as address:
+        begun = type(retriever.current.embedder.reader).__name__
+        before = httpx.post(f"{address}/embed", json={"inputs": ["barley " * 20]}, timeout=120).json()
+        until(lambda: not retriever.light)
+        after = httpx.post(f"{address}/embed", json={"inputs": ["barley " * 20]}, timeout=120).json()
+        assert (begun, type(retriever.current.embedder.reader).__name__) == ("NumpyEncoder", "Encoder")
+    np.testing.assert_allclose(before, after, rtol=1e-4, atol=1e-5)
+    assert not retriever.reload()

@@ -70,8 +70,9 @@ def cores() -> int:
 
 # Those that matter to products of small numbers, as Linux calls them.
 VNNI = "avx512_vnni"  # sums of four products of bytes, on x86-64 with vectors of 512 bits
-AVX_VNNI = "avx_vnni"  # the same with vectors of 256 bits: Intel's processors of desktops and laptops since 2021
+AVX_VNNI = "avx_vnni"  # the same with vectors of 256 bits: processors of desktops and laptops since 2021
 DOT = "asimddp"  # and on aarch64
+BYTE_PRODUCTS = VNNI, AVX_VNNI, DOT
 INSTRUCTIONS = (
     "avx2", "avx512bw", VNNI, AVX_VNNI, "avx512_bf16", "amx_int8", DOT, "i8mm", "bf16"
 )  # fmt: skip
@@ -257,12 +258,17 @@ def computing_threads(told: int | None = None) -> Iterator[int]:
 
 
 def prefer_numpy() -> None:
-    """Do without numba in this process, where it has not been imported: that takes longer than a small search.
-
-    numpy, if it has not been imported either, multiplies with one thread: a question's matrices are so small that
-    threads waiting for each other took ten times its CPU time on a busy machine.
-    """
+    """Do without numba in this process, where it has not been imported: that takes longer than a small search."""
     _numpy_alone.append(True)
+    multiply_alone()
+
+
+def multiply_alone() -> None:
+    """Let numpy, where it has not been imported, multiply with one thread.
+
+    A question's matrices are so small that threads waiting for each other took ten times its CPU time where others
+    work, too.
+    """
     if "OMP_NUM_THREADS" not in os.environ:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 

@@ -17,12 +17,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from liebig.base import machine
 from liebig.base.errors import RecipeError, ResourceError
 from liebig.queries.endpoint import LARGEST_ANSWER, OPENER, TemporaryFailure, content, whole
-from liebig.search.context import NumberedSource, PromptContext
+
+if TYPE_CHECKING:
+    from liebig.search.context import NumberedSource, PromptContext
 
 RULES = (
     "Answer the question from the numbered sources and from nothing else. Behind every statement name its source by "

@@ -13,7 +13,6 @@ import asyncio
 import inspect
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -328,19 +327,17 @@ class HTTPEndpoint:
     """
 
     def __init__(self, retriever: Retriever) -> None:
-        self._manager = StreamableHTTPSessionManager(
-            make_server(retriever),
+        self._server = make_server(retriever)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        manager = StreamableHTTPSessionManager(
+            self._server,
             json_response=True,
             stateless=True,
             security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
-
-    def running(self) -> AbstractAsyncContextManager[None]:
-        """Around the time in which requests are answered; once."""
-        return self._manager.run()
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await self._manager.handle_request(scope, receive, send)
+        async with manager.run():
+            await manager.handle_request(scope, receive, send)
 
 
 def serve(folder: Path, *, reranker: str | None = None, device: str | None = None) -> None:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig.base.compiled import HAS_NUMBA
+from liebig.base.compiled import HAS_NUMBA, byte_products
 from liebig.base.errors import MissingDependency, ModelError
 from liebig.base.hashes import stamp_of
 from liebig.base.hub import model_folder
@@ -82,7 +82,7 @@ def question_precision() -> Precision:
 
     A question alone takes a sixth of the time in int8 (aarch64); compiling takes as long as a thousand in fp32.
     """
-    if not HAS_NUMBA:
+    if not HAS_NUMBA or (not byte_products() and default_precision() == "auto"):
         return "fp32"
     from liebig.model.kernels import int8
 

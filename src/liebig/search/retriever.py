@@ -213,6 +213,17 @@ class Retriever:
             **{name: value for name, value in description.more.items() if name not in UNSHOWN},
         }
 
+    @property
+    def light(self) -> bool:
+        """Whether numpy encodes questions although torch is there (`from_folder`, until `load_torch`)."""
+        return self._options.light
+
+    def load_torch(self) -> None:
+        """Encode by torch from now on: importing it takes seconds, and many texts at once then half the time."""
+        with self._reloading:
+            self._current.load_torch()
+            self._options = replace(self._options, light=False)
+
     def reload(self) -> bool:
         """Take over the folder's newest generation; True where there was one."""
         with self._reloading:

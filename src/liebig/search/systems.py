@@ -209,6 +209,14 @@ class QueryEncoder:
                 self._embedder = self._load()
             return self._embedder
 
+    def by_torch(self) -> None:
+        """Load the model again, now by torch; searches meanwhile use the one that there is."""
+        self._light = False
+        if self._embedder is not None:
+            made = self._load()
+            made.vectors(["warm"], "query")
+            self._embedder = made
+
     def _load(self) -> Embedder:
         if self._model is None:
             raise RecipeError("the index does not say which model made it", fix="name one with --model")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -76,6 +77,7 @@ def words_of(retriever: Retriever, question: str) -> list[Word]:
 
 T = TypeVar("T")
 EXPLAINED = 8  # explanations that may wait per worker
+TOKENS_LIGHT = 60_000  # encoded by numpy: torch would have saved about what importing it takes
 log = logging.getLogger("liebig.serve")
 
 
@@ -121,8 +123,9 @@ class ServingEngine:
         self._workers = workers or cores()
         self._pool = ThreadPoolExecutor(self._workers, "compute", compute_alone)
         self._poll: asyncio.Task[None] | None = None
+        self._torch: asyncio.Task[None] | None = None
         self._loaded: Generation | None = None
-        self.closing, self._explaining = False, 0
+        self.closing, self._explaining, self._encoded = False, 0, 0
 
     async def start(self) -> None:
         """Load the model and indexes, and begin to watch the folder for new generations."""
@@ -163,13 +166,29 @@ class ServingEngine:
     async def embed(self, texts: Sequence[str], kind: Role) -> list[Embedding]:
         """Embed texts, without scaling them to unit length."""
         costs = [self._model().cost(text) for text in texts]
+        self._count(sum(costs))
         embeddings = await self._embeds.submit([TextRequest(text, kind) for text in texts], costs)
         self.metrics.tokens.inc(sum(item.tokens for item in embeddings))
         return embeddings
 
     async def search(self, question: SearchQuery) -> SearchAnswer:
         """The best passages for a question, one list per system."""
-        return (await self._searches.submit([question], [len(question.text) // 4 + 3]))[0]
+        self._count(cost := len(question.text) // 4 + 3)
+        return (await self._searches.submit([question], [cost]))[0]
+
+    def _count(self, tokens: int) -> None:
+        """Turn from numpy to torch once that much was encoded, in a thread beside the answers."""
+        self._encoded += tokens
+        if self._encoded > TOKENS_LIGHT and self.retriever.light and self._torch is None:
+            self._torch = asyncio.create_task(asyncio.to_thread(self._load_torch))
+
+    def _load_torch(self) -> None:
+        try:
+            import_module("torch")
+            compute_alone()  # before another thread meets torch: they all have the threads of the first
+            self.retriever.load_torch()
+        except Exception as error:
+            log.warning("torch cannot be loaded, so numpy goes on encoding: %s", error)
 
     async def rerank(self, query: str, texts: Sequence[str], *, raw: bool) -> list[float]:
         """Score texts for a query: by the cross-encoder (0 to 1 unless raw), or by the encoder if there is none."""

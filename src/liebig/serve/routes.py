@@ -6,13 +6,13 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Query, Request, Response
+from fastapi import APIRouter, FastAPI, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import NonNegativeInt
 from starlette.routing import Route
@@ -367,17 +367,26 @@ ABOUT = (
 )
 
 
-def mcp_endpoint(retriever: Retriever) -> HTTPEndpoint | None:
-    """The tools for assistants, at /mcp; None where the package that speaks their protocol is not installed."""
-    try:
+class MCPRoute:
+    """The tools for assistants; what speaks their protocol takes a CPU second to import, with the first request."""
+
+    def __init__(self, retriever: Retriever) -> None:
+        self._retriever = retriever
+        self._endpoint: asyncio.Future[HTTPEndpoint] | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if self._endpoint is None:
+            self._endpoint = asyncio.ensure_future(asyncio.to_thread(self._load))
+        try:
+            endpoint = await asyncio.shield(self._endpoint)  # a client that leaves takes it from no other
+        except MissingDependency as error:
+            raise Refusal(501, str(error)) from None
+        await endpoint(scope, receive, send)
+
+    def _load(self) -> HTTPEndpoint:
         from liebig.integrations.mcp import HTTPEndpoint
-    except MissingDependency:
-        return None
-    return HTTPEndpoint(retriever)
 
-
-async def _no_mcp(request: Request) -> Response:
-    raise Refusal(501, str(MissingDependency("mcp", "mcp", "an MCP server")))
+        return HTTPEndpoint(self._retriever)
 
 
 def make_app(
@@ -389,13 +398,10 @@ def make_app(
 ) -> FastAPI:
     """Build the application, with more routes and a log of queries if given; the engine starts and stops with it."""
 
-    mcp = mcp_endpoint(engine.retriever)
-
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await engine.start()
-        async with nullcontext() if mcp is None else mcp.running():
-            yield
+        yield
         await engine.close()
         if log is not None:
             log.close()
@@ -414,7 +420,7 @@ def make_app(
     for routes in (*own, *more):
         # Routes of an included router are matched twice, so they go into the app's own list, busiest first.
         app.router.routes.extend(routes.routes)
-    app.router.routes.append(Route("/mcp", mcp or _no_mcp, methods=["POST"]))
+    app.router.routes.append(Route("/mcp", MCPRoute(engine.retriever), methods=["POST"]))
     handle_errors(app)
     if log is not None:
         app.add_middleware(QueryLogging, log=log)

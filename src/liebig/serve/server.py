@@ -12,11 +12,14 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from liebig.base.errors import LiebigError, RecipeError
+from liebig.base.machine import BYTE_PRODUCTS, instructions, multiply_alone, prefer_numpy
 from liebig.base.progress import counted, visible
+from liebig.search.retriever_folder import is_small
 from liebig.serve.middleware import Limits, is_loopback
 
 if TYPE_CHECKING:
@@ -48,13 +51,14 @@ def serve(
     say: Callable[[str], None],
 ) -> None:
     """Serve a retriever folder until SIGINT or SIGTERM; `more` are routes beside the usual, `page` is one of them."""
-    from liebig.serve.query_log import QueryLog
-    from liebig.serve.routes import make_app
-
     check_token(host, token)
     limits = limits or Limits()
     listening = listen(host, port)
     with listening:
+        prepare(folder)
+        from liebig.serve.query_log import QueryLog
+        from liebig.serve.routes import make_app
+
         engine = _engine(folder, limits, workers, reranker, device, llm, originals, say)
         queries = None if log is None else QueryLog(log)
         app = make_app(engine, token=token, more=[more(engine)] if more is not None else [], log=queries)
@@ -82,6 +86,15 @@ def check_token(host: str, token: str | None) -> None:
         raise RecipeError(f"a server at {host} can be reached from other machines and needs a token", fix=fix)
 
 
+def prepare(folder: Path) -> None:
+    """Say how a small folder is searched, before numpy and numba are imported.
+
+    Where the processor has no instruction for int8, numpy alone answers: numba takes as long to import as all else.
+    """
+    if is_small(folder):
+        multiply_alone() if set(BYTE_PRODUCTS) & set(instructions()) else prefer_numpy()
+
+
 def listen(host: str, port: int) -> socket.socket:
     """A socket bound to the address; raises an error that says why if it cannot be bound."""
     try:
@@ -107,10 +120,13 @@ def _engine(
     say: Callable[[str], None],
 ) -> ServingEngine:
     """Open the folder and load its models, so that errors are reported before the server starts."""
+    from liebig.search.embed import question_precision
     from liebig.search.retriever import Retriever
     from liebig.serve.engine import ServingEngine
 
-    retriever = Retriever.from_folder(folder, device=device, reranker=reranker)
+    # Where int8 cannot be used at once, importing torch takes several times what all else does: numpy begins.
+    light = find_spec("torch") is not None and is_small(folder) and question_precision() == "fp32"
+    retriever = Retriever.from_folder(folder, device=device, reranker=reranker, light=light)
     _ = retriever.reranker
     if "dense" in retriever.systems:
         _ = retriever.current.embedder
