@@ -39,6 +39,23 @@ def test_navigation_and_footers_of_a_page_are_no_text(page):
     assert texts(parsed)[-1] == "a = 1\nb = 2"
 
 
+def test_headings_and_tables_inside_of_the_content_are_kept():
+    rows = "".join(f"<tr><td>mineral {n}</td><td>{n}</td></tr>" for n in range(9))
+    table = f"<div class=table><p class=title><b>Minerals</b></p><table>{rows}</table></div>"
+    text = "cools slowly underground, in the crust of the earth, where its crystals have the time to grow."
+    parts = "".join(
+        f"<div class=section><div class=titlepage><div><h2 class=title><a id=x{n}></a>Rock {n}</h2></div></div>"
+        f"<p>Number {n} {text}</p>{table}<p>A second sort of number {n} {text}</p></div>"
+        for n in range(4)
+    )
+    parsed = parse_html(
+        f"<title>Rocks</title><body><div id=nav><ul>{MENU}</ul></div><div class=chapter>{parts}</div>"
+    )
+    assert [section.heading for section in parsed.sections] == [f"Rock {n}" for n in range(4)]
+    assert texts(parsed).count("mineral 8") == 4
+    assert not any("Menu" in text for text in texts(parsed))
+
+
 def test_a_page_of_small_parts_loses_none_of_them():
     rows = "".join(f"<tr><td>name {n}</td><td>value {n}</td></tr>" for n in range(30))
     found = " ".join(texts(parse_html(f"<body><h1>List</h1><table>{rows}</table></body>")))

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import struct
 import tarfile
 from email.message import EmailMessage
 
@@ -29,6 +30,18 @@ def read(name, data):
 
 def lines(article):
     return [line for section in article.sections for text in section.paragraphs for line in text.split("\n")]
+
+
+def test_a_message_of_an_old_outlook_is_read_in_its_code_page():
+    properties = bytes(32) + b"".join(
+        struct.pack("<IIQ", tag, 6, value)
+        for tag, value in ((0x3FFD0003, 1251), (0x00390040, 128_777_000_000_000_000))
+    )
+    texts = {"0037": "Мир", "0C1A": "Анна", "1000": "Белка ждёт."}
+    data = {f"__substg1.0_{name}001E": text.encode("cp1251") for name, text in texts.items()}
+    [parsed] = read("a.msg", made.ole({**data, "__properties_version1.0": properties}))
+    assert (parsed.title, parsed.metadata) == ("Мир", {"author": "Анна", "date": "2009-01-29T10:53:20+00:00"})
+    assert lines(parsed) == ["Белка ждёт."]
 
 
 CLASS = '''"""A module. With more."""

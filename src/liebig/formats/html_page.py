@@ -1,10 +1,10 @@
 """An HTML page to a title and sections: its main content, without navigation, headers, footers and forms.
 
 A page that says what its main content is (<main>, role="main", a single <article>) is believed. Otherwise trafilatura
-finds it, as long as it keeps a fair share of the text; what it would throw away of a page of many small parts is kept
-rather than lost. lxml mends what is broken. Cost: linear. lxml needs time quadratic in the attributes of a tag, so a
-page with a tag of more than ATTRIBUTES is refused by a first pass that builds no tree; trafilatura takes 0.1 ms per
-element, so a page of more than ELEMENTS is read without it.
+says where it begins and ends, as long as it keeps a fair share of the text; what lies between is kept whole, because
+trafilatura drops most headings and many tables. lxml mends what is broken. Cost: linear. lxml needs time quadratic in
+the attributes of a tag, so a page with a tag of more than ATTRIBUTES is refused by a first pass that builds no tree;
+trafilatura takes 0.1 ms per element, so a page of more than ELEMENTS is read without it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from lxml import etree, html
 
 from liebig.base.errors import DataError
+from liebig.base.records import Section
 from liebig.formats.outline import Article, Outline
 
 ATTRIBUTES = 256  # of one tag
@@ -48,6 +49,7 @@ AROUND = frozenset(("nav", "aside", "footer", "header", "form", "dialog"))  # wh
 AROUND_ROLES = frozenset(("navigation", "banner", "contentinfo", "search", "complementary"))
 HEADINGS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
 SHORT = 250  # characters below which trafilatura gives bare text without structure
+ANCHOR = 30  # letters of a paragraph by which it is recognised; one that begins the content has as many
 FAIR = 0.3  # share of the text that the extractor must keep to be believed
 
 
@@ -105,8 +107,33 @@ def _main(tree: Any) -> Article:
     page = bare_extraction(tree, favor_recall=True, include_comments=False, with_metadata=False)
     if page is None or page.body is None:
         return whole
-    content = _outline(page.body)
+    content = _between(whole, _outline(page.body))
     return content if _size(content) > FAIR * _size(whole) else whole
+
+
+def _between(whole: Article, content: Article) -> Article:
+    """The page from the first paragraph of its content to the last one."""
+    kept = {_key(text) for section in content.sections for text in section.paragraphs}
+    texts = [
+        (at, number, _key(text))
+        for at, section in enumerate(whole.sections)
+        for number, text in enumerate(section.paragraphs)
+    ]
+    places = [(at, number) for at, number, key in texts if key in kept]
+    start = next(((at, number) for at, number, key in texts if key in kept and len(key) == ANCHOR), None)
+    if start is None:
+        return content
+    (first, begin), (last, end) = start, places[-1]
+    sections = list(whole.sections[first : last + 1])
+    sections[-1] = Section(sections[-1].heading, sections[-1].paragraphs[: end + 1])
+    title = whole.title or content.title
+    heading = "" if sections[0].heading == title else sections[0].heading
+    sections[0] = Section(heading, sections[0].paragraphs[begin:])
+    return whole._replace(title=title, sections=tuple(sections))
+
+
+def _key(text: str) -> str:
+    return "".join(text.split())[:ANCHOR]
 
 
 def _size(parsed: Article) -> int:
