@@ -67,20 +67,28 @@ class Check:
     def rows(self) -> tuple[Row, ...]:
         return (*self.one, *self.other)
 
+    def sides(self) -> Iterator[str]:
+        """Both sides; labels are named where they are not those of the first row."""
+        labels = self.one[0].labels
+        for side in (self.one, self.other):
+            yield " less ".join(
+                str(row) + (f", {row.labels:,} labels" if row.labels != labels else "") for row in side
+            )
+
     def __str__(self) -> str:
-        sides = (" less ".join(map(str, side)) for side in (self.one, self.other))
         where = self.one[0]
-        return f"{f' {self.sign} '.join(sides)} | {self.test} | {where.labels:,} | {self.measure}"
+        return f"{f' {self.sign} '.join(self.sides())} | {self.test} | {where.labels:,} | {self.measure}"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim, the paper's figure, and its checks."""
+    """A claim, the paper's figure, its checks, and what was measured of it elsewhere."""
 
     number: str
     says: str
     paper: str
     checks: tuple[Check, ...]
+    elsewhere: str = ""
 
 
 @dataclass(frozen=True)
@@ -125,7 +133,7 @@ def read(
                 if not [row for row in check.rows if not has(row.arm, row.rung)]
             )
         )
-        claims.append(Claim(one["number"], one["says"], one["paper"], checks))
+        claims.append(Claim(one["number"], one["says"], one["paper"], checks, one.get("elsewhere", "")))
     return Ladder(tuple(claims), seeds or tree["seeds"], tree["rung"], sizes)
 
 
@@ -150,10 +158,12 @@ def parse(claim: str, text: str, rung: str, all: Mapping[str, int], pretraining:
 
 
 def row(word: str, name: str, labels: int, rung: str, pretraining: int = 1) -> Row:
-    """ARM, ARM@RUNG or either with /METHOD."""
+    """ARM with, in this order, @RUNG, #LABELS of its own and /METHOD."""
     arm, _, method = word.partition("/")
+    arm, _, own = arm.partition("#")
     arm, _, at = arm.partition("@")
-    return Row(arm, at or rung, name, labels, method or "random", 1 if arm in (BM25, START) else pretraining)
+    start = 1 if arm in (BM25, START) else pretraining
+    return Row(arm, at or rung, name, int(own or labels), method or "random", start)
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def texts(data: Path, out: Path, encoder: Path, most: int | None) -> None:
     triplets = {}
     for split, count in SECTIONS.items():
         wanted = min(count, most or count)
-        found = list(build(articles, per_document=10, limit=wanted, seed=0))
+        found = list(build(articles, limit=wanted, seed=0))
         sides = ([t.anchor for t in found], [t.positive for t in found], [t.negatives[0] for t in found])
         triplets[split] = TextTuples(
             TRIPLET, tuple(tokenised(some, tokenizer, PASSAGE) for some in sides), None

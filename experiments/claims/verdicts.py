@@ -5,11 +5,12 @@
 
 An interval of a check resamples seeds and documents, and says nothing about another start. How much a difference
 varies from start to start is fitted from all pairs of starts that ran the same check: the variance of their
-differences beyond what their own intervals explain. A statement is the mean over its sets, numbers of labels and
-starts; its interval adds that variance. It *holds* above zero; *paper's size excluded* means that the paper's own
-difference lies above the interval; else it is *undecided*. With labels, sets on which an arm has .9 already are left
-out: they have no room for the paper's difference. Spearman's correlation is no mean over pairs: its samples are of
-pairs and seeds.
+differences beyond what seeds explain, since both starts were asked the same documents. A statement is the mean over
+its sets, numbers of labels and starts, each start with what it ran; every set and number of labels has to be there
+from some start. Its interval adds the variance between starts. More starts make that part and the seeds' smaller, and
+not the documents'. It *holds* above zero; *paper's size excluded* means that the paper's own difference lies above
+the interval; else it is *undecided*. With labels, sets on which an arm has .9 already are left out: they have no room
+for the paper's difference. Spearman's correlation is no mean over pairs: its samples are of pairs and seeds.
 """
 
 from __future__ import annotations
@@ -47,7 +48,19 @@ DRAWS = 2_000
 RANKING = ("RR@10", "nDCG@10", "R@100")
 FULL = 0.9  # with labels, a set on which an arm has this much has no headroom
 WIDTH = 2 * 1.96  # standard errors in an interval of 95 %
-COLUMNS = ("check", "test", "labels", "measure", "seeds", "one", "other", "difference", "low", "high")
+COLUMNS = (
+    "check",
+    "test",
+    "labels",
+    "measure",
+    "seeds",
+    "one",
+    "other",
+    "difference",
+    "low",
+    "high",
+    "documents",
+)
 HEAD = """# The papers' claims
 
 `python experiments/claims/verdicts.py` makes this page from checks.csv; README.md says how a claim is decided.
@@ -75,11 +88,12 @@ class StoredCheck:
     difference: float
     low: float
     high: float
+    documents: float  # standard error by documents alone
 
     @property
-    def error(self) -> float:
-        """Standard error by seeds and documents."""
-        return (self.high - self.low) / WIDTH
+    def seed_error(self) -> float:
+        """Standard error by seeds: what documents leave of the interval."""
+        return max(0.0, ((self.high - self.low) / WIDTH) ** 2 - self.documents**2) ** 0.5
 
     @property
     def kinds(self) -> tuple[tuple[str, str, bool], ...]:
@@ -104,7 +118,7 @@ class Statement:
     mean: float = float("nan")
     low: float = float("nan")
     high: float = float("nan")
-    starts: int = 0
+    starts: tuple[int, ...] = ()
     tests: tuple[str, ...] = ()
     effect: float | None = None
     verdict: str = UNTESTED
@@ -155,13 +169,19 @@ def measured(check: Check, runs: Measured) -> StoredCheck | None:
         return None
     if check.measure == "Spearman":
         samples, (first, second) = correlations(one, other, gold(runs.prepared))
+        by_documents = samples  # of pairs and seeds
     else:
-        documents = runs.documents(check.one[0], check.test, one.shape[1])
-        samples = results.differences(one, other, documents, results.seed_of(check.test))
+        documents, seed = (
+            runs.documents(check.one[0], check.test, one.shape[1]),
+            results.seed_of(check.test),
+        )
+        samples = results.differences(one, other, documents, seed)
+        means = (values.mean(axis=0, keepdims=True) for values in (one, other))
+        by_documents = results.differences(*means, documents, seed)
         first, second = float(one.mean()), float(other.mean())
-    found = results.interval(first - second, samples)
+    found, alone = (results.interval(first - second, some) for some in (samples, by_documents))
     seeds, labels = min(len(one), len(other)), check.one[0].labels
-    values = (first, second, found.mean, found.low, found.high)
+    values = (first, second, found.mean, found.low, found.high, (alone.high - alone.low) / WIDTH)
     return StoredCheck(sides(check), check.test, labels, check.measure, seeds, *values)
 
 
@@ -215,50 +235,54 @@ def between_starts(checks: Sequence[StoredCheck]) -> Spread:
             same.setdefault((name, check.test, str(check.labels), check.measure), []).append(check)
     excess: dict[tuple[str, str, bool], list[float]] = {}
     for a, b in (pair for group in same.values() for pair in combinations(group, 2)):
-        beyond = (a.difference - b.difference) ** 2 - a.error**2 - b.error**2
+        beyond = (a.difference - b.difference) ** 2 - a.seed_error**2 - b.seed_error**2
         for kind in a.kinds:
             excess.setdefault(kind, []).append(beyond / 2)
     return {kind: (max(0.0, float(np.mean(some))) ** 0.5, len(some)) for kind, some in excess.items()}
 
 
 def of_kind(spread: Spread, check: StoredCheck) -> tuple[float, int]:
-    """That of the check's test, else of all tests, else of ranking measures."""
+    """That of the check's test, else of all tests, else of ranking measures; twice its variance for two differences."""
     kinds = (*check.kinds, ("ranking", "all", check.labels > 0))
-    return next((spread[kind] for kind in kinds if kind in spread), (0.0, 1))
+    deviation, pairs = next((spread[kind] for kind in kinds if kind in spread), (0.0, 1))
+    return deviation * (2**0.5 if " less " in check.check else 1), pairs
 
 
 def stated(line: Sequence[Check], stored: Stored, spread: Spread) -> Statement:
     """What the checks of one line of the ladder come to."""
     first = line[0]
     found = [stored.get((sides(check), check.test, check.one[0].labels, check.measure)) for check in line]
-    if any(check is None for check in found):
+    missing = {(check.test, check.one[0].labels) for check in line}
+    missing -= {(one.test, one.labels) for one in found if one is not None}
+    if missing:
         return Statement(title(line), effect=first.effect)
     used = [
         (check.one[0].pretraining, one) for check, one in zip(line, found) if one is not None and not one.full
     ]
     if not used:
         return Statement(title(line), effect=first.effect, verdict=f"{OPEN}: no set has headroom")
-    starts = sorted({start for start, _ in used})
-    errors, means, deviations, pairs = [], [], [], []
+    starts = tuple(sorted({start for start, _ in used}))
+    documents, seeds, means, deviations, pairs = [], [], [], [], []
     for start in starts:
         mine = [one for at, one in used if at == start]
         # Numbers of labels share a test's questions, so their errors are added; tests do not.
         per_test = [
-            np.mean([one.error for one in mine if one.test == test]) * sum(one.test == test for one in mine)
-            for test in sorted({one.test for one in mine})
+            sum(one.documents for one in mine if one.test == test) for test in {one.test for one in mine}
         ]
-        errors.append(np.sqrt(np.sum(np.square(per_test))) / len(mine))
+        documents.append(np.linalg.norm(per_test) / len(mine))
+        seeds.append(np.linalg.norm([one.seed_error for one in mine]) / len(mine))
         means.append(np.mean([one.difference for one in mine]))
         known = [of_kind(spread, one) for one in mine]
         deviations.append(np.mean([sd for sd, _ in known]))
         pairs.append(min(n for _, n in known))
     mean = float(np.mean(means))
-    variance = (np.mean(np.square(errors)) + np.mean(np.square(deviations))) / len(starts)
-    half = float(student.ppf(0.975, min(pairs)) * np.sqrt(variance))
+    # All starts are asked the same documents, so their errors do not average out.
+    each = np.mean(np.square(seeds)) + np.mean(np.square(deviations))
+    half = float(student.ppf(0.975, min(pairs)) * np.sqrt(np.mean(documents) ** 2 + each / len(starts)))
     low, high = mean - half, mean + half
     tests = tuple(dict.fromkeys(one.test for _, one in used))
     verdict = decided(first.sign, low, high, first.effect)
-    return Statement(title(line), mean, low, high, len(starts), tests, first.effect, verdict)
+    return Statement(title(line), mean, low, high, starts, tests, first.effect, verdict)
 
 
 def decided(sign: str, low: float, high: float, effect: float | None) -> str:
@@ -287,14 +311,12 @@ def title(line: Sequence[Check]) -> str:
     counts = dict.fromkeys(f"{one.one[0].labels:,}" for one in line)
     tests = dict.fromkeys(one.test for one in line)
     labels = "no labels" if list(counts) == ["0"] else f"{' / '.join(counts)} labels"
-    seeds = dict.fromkeys(one.one[0].pretraining for one in line)
-    several = f", pre-trainings {' and '.join(map(str, seeds))}" if len(seeds) > 1 else ""
-    return f"{sides(check).replace(' > ', f' {check.sign} ')} ({check.measure}, {', '.join(tests)}, {labels}{several})"
+    return f"{sides(check).replace(' > ', f' {check.sign} ')} ({check.measure}, {', '.join(tests)}, {labels})"
 
 
 def sides(check: Check) -> str:
     """Both sides; a difference is the same whatever is expected of it."""
-    return " > ".join(" less ".join(map(str, side)) for side in (check.one, check.other))
+    return " > ".join(check.sides())
 
 
 def page(ladder: Ladder, stored: Stored) -> str:
@@ -306,9 +328,12 @@ def page(ladder: Ladder, stored: Stored) -> str:
         for said in statements(claim, stored, spread) if claim.paper else ():
             counts[re.split("[,:]", said.verdict)[0]] += 1
             size = "" if np.isnan(said.mean) else f"{said.mean:+.4f} [{said.low:+.4f}, {said.high:+.4f}]"
-            where = f"; on {', '.join(said.tests)}; starts: {said.starts}" if said.tests else ""
+            starts = f"start{'s' * (len(said.starts) > 1)} {', '.join(map(str, said.starts))}"
+            where = f"; on {', '.join(said.tests)}; {starts}" if said.tests else ""
             effect = "" if said.effect is None else f"{'±' if ' = ' in said.says else '+'}{said.effect:.3f}"
-            text.append(f"| {name} | {says} | {said.says}{where} | {size} | {effect} | **{said.verdict}** |")
+            seen = f"elsewhere: {claim.elsewhere}" if name and claim.elsewhere else ""
+            compared = "; ".join(filter(None, (f"{said.says}{where}", seen)))
+            text.append(f"| {name} | {says} | {compared} | {size} | {effect} | **{said.verdict}** |")
             name = says = ""
     told = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
     text += ["", f"Of {counts.total()} statements: {told}.", "", STARTS]

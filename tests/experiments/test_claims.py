@@ -1,6 +1,7 @@
 """What the ladder of claims rests on: recipes of all arms, jobs, verdicts, and one run from start to page."""
 
 import json
+import lzma
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -59,7 +60,7 @@ def test_the_ladder_names_arms_and_methods_that_exist():
 
     found = ladder.read(HOME / "ladder.toml")
     rows = found.rows([claim.number for claim in found.claims])
-    assert {row.arm for row in rows} <= {*ARMS, ladder.BM25}
+    assert {row.arm for row in rows} <= {*ARMS, ladder.BM25, ladder.START}
     ways = {row.method.partition(":")[0] for row in rows}
     assert ways == {
         "random", "mined", "mined-by", "noisy", "soft", "entropy", "neighbours",
@@ -186,21 +187,33 @@ def test_a_run_waits_for_those_whose_weights_it_needs(tmp_path):
 
 
 def stored_check(
-    verdicts, difference, *, start=1, labels=1000, other=0.4, test="squad", error=0.001, says="crops@30M"
+    verdicts,
+    difference,
+    *,
+    start=1,
+    labels=1000,
+    other=0.4,
+    test="squad",
+    error=0.001,
+    documents=0.0,
+    says="crops@30M",
 ):
     name = "" if start == 1 else f"-{start}"
-    edges = (difference - error * verdicts.WIDTH / 2, difference + error * verdicts.WIDTH / 2)
-    values = (other + difference, other, difference, *edges)
+    half = np.hypot(error, documents) * verdicts.WIDTH / 2
+    values = (other + difference, other, difference, difference - half, difference + half, documents)
     return verdicts.StoredCheck(f"{says}{name} > mlm@30M{name}", test, labels, "RR@10", 3, *values)
 
 
-def test_what_differs_between_starts_is_fitted_beyond_seeds_and_documents():
+def test_what_differs_between_starts_is_fitted_beyond_seeds():
     import verdicts
 
     random = np.random.default_rng(0)
     checks = [
-        stored_check(verdicts, random.normal(0.02, np.hypot(0.008, 0.005)), start=start, error=0.005, says=f"a{n}@1M")
-        for n in range(400)
+        stored_check(
+            verdicts, shared + random.normal(0, np.hypot(0.008, 0.005)), start=start, error=0.005, documents=0.02,
+            says=f"a{n}@1M",
+        )
+        for n, shared in enumerate(random.normal(0.02, 0.02, size=400))  # by documents, which both starts are asked
         for start in (1, 2)
     ]  # fmt: skip
     spread = verdicts.between_starts(checks)
@@ -228,6 +241,65 @@ def test_an_interval_includes_the_start_and_leaves_out_sets_without_headroom(tmp
     )
     [untested] = verdicts.statements(found.claims[0], {}, spread)
     assert untested.verdict == verdicts.UNTESTED
+
+
+def test_more_starts_leave_what_documents_differ_by(tmp_path):
+    import ladder
+    import verdicts
+
+    path = little(tmp_path, "crops > mlm | wiki:squad | 1000 | RR@10 | .05")
+    spread = {("ranking", "all", True): (0.008, 1000)}
+
+    def half(starts, documents):
+        path.write_text(path.read_text().partition("pretrainings")[0] + f"pretrainings = {starts}\n")
+        found = ladder.read(path)
+        checks = [stored_check(verdicts, 0.01, start=n, error=0.006, documents=documents) for n in starts]
+        stored = {(c.check, c.test, c.labels, c.measure): c for c in checks}
+        [said] = verdicts.statements(found.claims[0], stored, spread)
+        assert said.starts == tuple(starts)
+        return (said.high - said.low) / 2
+
+    assert half([1], 0.0) == pytest.approx(1.96 * 0.01, rel=0.01)
+    assert half([1, 2, 3, 4], 0.0) == pytest.approx(half([1], 0.0) / 2)
+    assert half([1, 2, 3, 4], 0.02) == pytest.approx(1.96 * np.hypot(0.02, 0.005), rel=0.01)
+
+
+def test_a_start_counts_with_what_it_ran_and_every_number_of_labels_is_there_from_some(tmp_path):
+    import ladder
+    import verdicts
+
+    path = little(tmp_path, "crops > mlm | wiki:squad | 100 1000 | RR@10 | .05")
+    path.write_text(path.read_text() + "pretrainings = [1, 2]\n")
+    claim = ladder.read(path).claims[0]
+    checks = [
+        stored_check(verdicts, d, start=s, labels=n)
+        for d, s, n in [(0.02, 1, 100), (0.04, 1, 1000), (0.05, 2, 1000)]
+    ]
+    stored = {(c.check, c.test, c.labels, c.measure): c for c in checks}
+    [said] = verdicts.statements(claim, stored, {})
+    assert (said.mean, said.starts) == (pytest.approx(0.04), (1, 2))
+    del stored["crops@30M > mlm@30M", "squad", 100, "RR@10"]
+    [untested] = verdicts.statements(claim, stored, {})
+    assert untested.verdict == verdicts.UNTESTED
+
+
+def test_a_slope_compares_the_margins_of_two_numbers_of_labels(tmp_path):
+    import ladder
+    import verdicts
+
+    found = ladder.read(
+        little(tmp_path, "crops#100 - mlm#100 > crops - mlm | wiki:squad | 1000 | RR@10 | .007")
+    )
+    [check] = found.claims[0].checks
+    assert [(row.arm, row.labels) for row in check.rows] == [
+        ("crops", 100), ("mlm", 100), ("crops", 1000), ("mlm", 1000),
+    ]  # fmt: skip
+    name = "crops@30M less mlm@30M > crops@30M, 1,000 labels less mlm@30M, 1,000 labels"
+    assert verdicts.sides(check) == name
+    one = verdicts.StoredCheck(name, "squad", 100, "RR@10", 2, 0.03, 0.01, 0.02, 0.02, 0.02, 0.0)
+    spread = {("ranking", "all", True): (0.01, 1000)}
+    [said] = verdicts.statements(found.claims[0], {(name, "squad", 100, "RR@10"): one}, spread)
+    assert (said.high - said.low) / 2 == pytest.approx(1.96 * 0.01 * 2**0.5, rel=0.01), "of two differences"
 
 
 @pytest.mark.parametrize(
@@ -270,6 +342,32 @@ def test_correlations_are_compared_over_pairs_and_seeds(monkeypatch):
     assert means == pytest.approx((1, 0))
     assert samples.min() > 0.9
     assert not verdicts.correlations(none, none, scores)[0].any()
+
+
+def test_pairs_of_sts_b_and_triplets_of_articles_are_prepared(tmp_path):
+    import run
+    from tuned import gold
+
+    (tmp_path / "stsb").mkdir()
+    for split in ("train", "dev", "test"):
+        with lzma.open(tmp_path / "stsb" / f"{split}.csv.xz", "wt") as file:
+            file.write("A river.,A stream.,4.0\nbroken,row\nA river.,A loaf.,0.5\n")
+    sentence = "The {} of this place was old and very well known."
+    article = {
+        "id": "1",
+        "title": "Place",
+        "sections": [
+            {"h": heading, "p": [" ".join(sentence.format(f"{heading} {n}") for n in range(4))]}
+            for heading in ("bridge", "tower", "market")
+        ],
+    }
+    (tmp_path / "wiki").mkdir()
+    with lzma.open(tmp_path / "wiki" / "articles-0.jsonl.xz", "wt") as file:
+        file.write("".join(json.dumps({**article, "id": str(n)}) + "\n" for n in range(6)))
+    run.texts(tmp_path, tmp_path, encoders.folder(), 3)
+    assert gold(tmp_path).tolist() == pytest.approx([0.8, 0.1])
+    with np.load(tmp_path / "sections.npz") as file:
+        assert len(file["test/2/lengths"]) == 3
 
 
 def test_a_training_is_told_to_stop_when_its_minutes_are_over():
