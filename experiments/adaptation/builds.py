@@ -4,6 +4,7 @@
     python experiments/adaptation/builds.py DATA OUT --sets medquad --minutes 3      # trains on the corpus
     python experiments/adaptation/builds.py DATA OUT --sets medquad --labels 100     # questions of the train split
     python experiments/adaptation/builds.py DATA OUT --sets medquad --teacher MODEL  # a larger encoder
+    python experiments/adaptation/builds.py DATA OUT --sets medquad --reranker MODEL # a cross-encoder
 
 DATA holds BEIR folders. A build sees the corpus alone (and the labels or the teacher it is given); its folder is then
 asked the questions of the split: as it answers (what the build chose), and every other system that it compared. Where a
@@ -78,11 +79,11 @@ def labels_of(
     return labels, left
 
 
-def values_of(retriever: Retriever, asked: list[Question]) -> Values:
-    """nDCG@10 of the system that the folder answers with."""
+def values_of(retriever: Retriever, asked: list[Question], name: str | None = None) -> Values:
+    """nDCG@10 of a system of the folder: the one that it answers with, if none is named."""
     judge = SystemJudge(asked)
     generation = retriever.current
-    system = generation.systems()[generation.name_of(None)]
+    system = generation.systems()[generation.name_of(name)]
     queries = [Query(str(i), question.text) for i, question in enumerate(asked)]
     return judge.measure(system.search(queries, judging.DEPTH))
 
@@ -148,6 +149,8 @@ def one(data: Path, out: Path, name: str, seed: int, given: argparse.Namespace) 
         fields |= {"teacher": given.teacher, "texts": given.texts}
     if given.model:
         fields["model"] = given.model
+    if given.reranker:
+        fields |= {"reranker": given.reranker, "rerank_depth": given.depth, "rerank_int8": False}
     began = time.time()
     result = liebig.build(str(folder / "corpus.jsonl.xz"), place / "retriever", **fields)
     took = time.time() - began
@@ -176,6 +179,8 @@ def asked_of(
     systems += [SystemChoice(e, sentences=True).as_deployed for e in judge.encoders if e in judge.sentences]
     values = {system.name: judge.values(system) for system in systems}
     base = judge.values(BASELINE)
+    reranked = [row["name"] for row in result.checks["rows"] if row["name"].endswith(", reranked")]
+    values |= {name: values_of(retriever, asked, "reranked") for name in reranked}
     np.savez_compressed(file, chosen=chosen, **values)
     gain = chosen - base
     return {
@@ -211,6 +216,8 @@ def main() -> None:
     parser.add_argument("--labels", type=int, default=0, help="judged questions that the build is given")
     parser.add_argument("--teacher", default=None, help="a model's folder")
     parser.add_argument("--texts", help="short texts that the student learns from too")
+    parser.add_argument("--reranker", default=None, help="a cross-encoder's folder")
+    parser.add_argument("--depth", type=int, default=30, help="hits that it orders")
     parser.add_argument("--model", default=None, help="the start [default: the bundled encoder]")
     parser.add_argument("--minutes", type=float, help="of training on the corpus [default: as liebig build]")
     parser.add_argument("--name", default="plain", help="of this arm, for its files")
