@@ -101,6 +101,22 @@ def test_a_table_of_numbers_alone_is_found_by_its_columns(tmp_path):
     ]
 
 
+def test_the_columns_of_a_wide_table_are_not_all_named(tmp_path):
+    names = [f"c{n}" for n in range(15)]
+    (tmp_path / "wide.csv").write_text(f"{','.join(names)}\n{','.join('1' * 15)}\n")
+    [about] = read(tmp_path / "wide.csv")[2].tables.values()
+    assert about == f"text from the columns {', '.join(names[:12])} and 3 more"
+
+
+def test_an_object_of_objects_on_one_line_is_no_table(tmp_path):
+    tree = {"mill": {"stones": [{"age": 9}]}, "open": True}
+    for name in ("tree.json", "rows.jsonl"):
+        (tmp_path / name).write_text(json.dumps(tree))
+    _, [rows, tree], _ = read(tmp_path)
+    assert (tree.id, tree.text) == ("tree.json", "mill.stones.age: 9\nopen: True")
+    assert rows.id == "rows.jsonl:1"
+
+
 def test_rows_on_one_line_have_ids_of_their_own(tmp_path):
     (tmp_path / "x.json").write_text(json.dumps([TICKET, TICKET | {"ticket": 72}]))
     assert [record.id for record in read(tmp_path / "x.json")[1]] == ["x.json:1", "x.json:2"]

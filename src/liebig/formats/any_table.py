@@ -27,6 +27,7 @@ from liebig.formats.rows import check_text, container_of, rows, tab_fields, text
 SAMPLE = 200  # rows that decide which columns hold text
 SHARE = 0.5  # of a column's values that must be words
 SHORT = 60  # characters up to which a value is metadata too
+SHOWN = 12  # names of columns
 TITLE = 200  # characters up to which a value can be a title
 TITLES = ("title", "subject", "headline", "heading", "name", "question")
 WORD = re.compile(r"[^\W\d_]{3,}|[\u2e80-\uffef]{2,}")  # the second: scripts without spaces
@@ -52,12 +53,16 @@ class TableColumns:
 
     def __str__(self) -> str:
         texts = (*((self.title,) if self.title else ()), *self.long, *self.short)
-        return f"text from the columns {', '.join(texts)}"
+        more = f" and {len(texts) - SHOWN:,} more" if len(texts) > SHOWN else ""
+        return f"text from the columns {', '.join(texts[:SHOWN])}{more}"
 
 
 def is_table(preview: Preview) -> bool:
     """Rows of any columns, or tab-separated columns under a header."""
-    return bool(preview.row) or (preview.source.suffix == ".tsv" and bool(_header(preview.tabs)))
+    if preview.row:
+        is_tree = all(isinstance(value, dict | list | bool) for value in preview.row.values())
+        return preview.source.suffix != ".json" or preview.container != "json lines" or not is_tree
+    return preview.source.suffix == ".tsv" and bool(_header(preview.tabs))
 
 
 def _header(table: list[list[str]]) -> list[str]:
