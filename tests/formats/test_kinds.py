@@ -18,6 +18,7 @@ from liebig.formats.ledger import Ledger
 from liebig.formats.line_text import parse_json, parse_settings
 from liebig.formats.mail import read_mailbox
 from liebig.formats.man_page import is_man_page, parse_man
+from liebig.formats.outline import Article
 from liebig.formats.parsers import KINDS, articles, kind_of
 from tests.worlds import mixed_folder as made
 
@@ -152,6 +153,19 @@ def test_statements_are_no_definitions():
     assert [article.part for article in parse_code(text)] == [""]
 
 
+@pytest.mark.parametrize(
+    ("head", "title"),
+    [
+        ("// Copyright 2024 A. Smith\n// X11 licence.\n//\n// Grinds the corn.\nint x;\n", "Grinds the corn."),
+        ("#!/bin/sh\n# -*- mode: sh -*-\n# =======\n# Grinds the corn.\n# =======\nmill\n", "Grinds the corn."),
+        ("#include <mill.h>\n#define STONES 2\n/* Grinds the corn. */\nint x;\n", "Grinds the corn."),
+        ("#if 0\n# pragma once\n#endif\n", ""),
+    ],
+)  # fmt: skip
+def test_the_title_of_a_program_is_no_licence_and_no_directive(head, title):
+    assert parse_code(head)[0].title == title
+
+
 def test_a_passage_of_code_is_whole_lines():
     body = "".join(f"    value_{n} = compute_the_value({n})\n" for n in range(60))
     [article] = parse_python(f"def long():\n{body}")
@@ -183,6 +197,29 @@ def test_a_mailbox_is_its_messages():
         "date": "2024-03-05T09:30:00+00:00",
     }
     assert kind_of(BytesSource("Inbox", box)) is KINDS["mbox"]
+
+
+def test_a_message_forwarded_as_an_attachment_is_read():
+    inner, message = EmailMessage(), EmailMessage()
+    inner["Subject"], inner["From"] = "Leak", "Ann <ann@example.org>"
+    inner.set_content("The sluice leaks.")
+    inner.add_attachment(b"Since May.", maintype="text", subtype="plain", filename="when.txt")
+    message["Subject"] = "Fwd: leak"
+    message.set_content("See below.")
+    message.add_attachment(inner)
+    [mail] = read("a.eml", bytes(message))
+    assert [" ".join(lines(Article("", (one,)))) for one in mail.sections] == [
+        "See below.",
+        "Attachment: Leak, Ann <ann@example.org>",
+        "The sluice leaks.",
+        "Attachment: when.txt",
+        "Since May.",
+    ]
+
+
+def test_a_web_page_saved_by_a_browser_has_no_author():
+    [page] = read("a.mhtml", b"From: <Saved by Blink>\nSubject: Tides\n\nThe moon pulls.\n")
+    assert (page.title, page.metadata) == ("Tides", {})
 
 
 def test_a_message_in_html_and_one_with_broken_headers_are_read():
@@ -240,6 +277,48 @@ def test_manual_pages_are_known_by_suffix_and_start():
     assert parsed.sections[1].paragraphs == ("-v\nSay more.",)
     parsed = parse_man(".TH MILL 8\n.SH NAME\nM\\(:uhle \\(Fogro\\(ss\\(Fc \\['e]t\\['e] \\[u0416]\n")
     assert parsed.sections[0].paragraphs == ("M\u00fchle \u00abgro\u00df\u00bb \u00e9t\u00e9 \u0416",)
+
+
+@pytest.mark.parametrize(
+    "start", [".de Sp\n.ft R\nOdd.\n..\n", ".de Sp End\nOdd.\n.End\n", ".ig\nOdd.\n..\n", "'ig Z\nOdd.\n.Z\n"]
+)
+def test_macros_that_a_manual_page_defines_and_what_it_ignores_are_no_text(start):
+    parsed = parse_man(f".TH MILL 8\n{start}.SH NAME\nmill\n.de X\nOdd.\n")
+    assert [section.paragraphs for section in parsed.sections] == [("mill",)]
+
+
+def test_subtitles_have_names_notes_and_entities():
+    cues = (
+        "WEBVTT - Birds\n\nNOTE made by hand\nin May\n\nowl one\n00:01.000 --> 00:04.000\nOwls &amp; <i>kites</i>\n\n"
+        "NOTE none\n\n2\n00:05.000 --> 00:06.000 align:start\nNOTE: they hunt.\n"
+    )
+    [parsed] = read("a.vtt", cues.encode())
+    assert parsed.sections[0].paragraphs == ("Owls & kites NOTE: they hunt.",)
+    assert parsed.sections[0].places == (8,)
+
+
+def test_flat_opendocument_is_read_as_the_zipped_one():
+    picture = "<draw:a><office:binary-data>AAAA</office:binary-data></draw:a>"
+    text = f'<text:h text:outline-level="1">Mill</text:h><text:p>The sails{picture} turn.</text:p>'
+    styles = "<office:master-styles><text:p>Page 1</text:p></office:master-styles>"
+    body = f"{styles}<office:body><office:text>{text}</office:text></office:body>"
+    head = f'<?xml version="1.0"?>\n<office:document {made.ODF}><office:meta><dc:creator>Ann</dc:creator></office:meta>'
+    [parsed] = read("a.fodt", f"{head}{body}</office:document>".encode())
+    assert (parsed.title, parsed.metadata, lines(parsed)) == ("Mill", {"author": "Ann"}, ["The sails turn."])
+
+
+def test_xml_under_any_suffix_is_read_as_xml():
+    [parsed] = read("mill.gpx", b'\xef\xbb\xbf<?xml version="1.0"?>\n<gpx><name>Old mill</name></gpx>')
+    assert lines(parsed) == ["name: Old mill"]
+
+
+def test_a_zipped_file_of_an_unknown_program_says_so(tmp_path):
+    (tmp_path / "plan.sketch").write_bytes(made.archive_of({"document.json": "{}"}))
+    (tmp_path / "a.md").write_text("# A\n")
+    _, ledger = documents(tmp_path)
+    assert list(ledger.ignored.values()) == [
+        "of a program whose files are not read; export it as text or PDF"
+    ]
 
 
 def test_binary_files_are_of_no_kind():

@@ -6,6 +6,7 @@ Passages end with a line. Of a large log only the beginning and the end are read
 
 from __future__ import annotations
 
+import html
 import re
 import struct
 from collections import deque
@@ -125,18 +126,20 @@ MARKUP = re.compile(r"<[^<>\n]{0,200}>|\{\\[^{}\n]{0,200}\}")
 def parse_subtitles(text: str) -> Article:
     """The words of subtitles, without numbers, times and marks; several cues make a paragraph."""
     lines: list[tuple[int, str]] = []
-    skipping, last = False, ""
-    for number, line in enumerate(text.split("\n"), 1):
-        line = line.strip()
+    skipping, begins, last = False, True, ""
+    rows = [line.strip() for line in text.split("\n")]
+    for number, (line, below) in enumerate(zip(rows, (*rows[1:], "")), 1):
+        is_name = begins and CUE.fullmatch(below) is not None
         if not line:
             skipping = False
-        elif line.startswith(("WEBVTT", "NOTE", "STYLE", "REGION")) and not lines[-1:]:
+        elif begins and line.startswith(("WEBVTT", "NOTE", "STYLE", "REGION")):
             skipping = True
-        elif not (skipping or line.isdecimal() or CUE.fullmatch(line)):
-            words = MARKUP.sub("", line).strip()
+        elif not (skipping or is_name or line.isdecimal() or CUE.fullmatch(line)):
+            words = html.unescape(MARKUP.sub("", line)).strip()
             if words and words != last:  # rolling captions repeat a line
                 lines.append((number, words))
             last = words
+        begins = not line
     section = numbered_section("", _joined(lines), "line")
     return Article("", (section,) if section.paragraphs else ())
 

@@ -80,6 +80,10 @@ def message_article(raw: bytes, label: str) -> Article:
     raw = raw.split(b"\n", 1)[-1] if raw.startswith(b"From ") else raw
     message = email.message_from_bytes(raw, policy=POLICY)
     assert isinstance(message, EmailMessage), "the policy makes these"
+    return _article(message, where)
+
+
+def _article(message: EmailMessage, where: Where) -> Article:
     bodies = (message.get_body((kind,)) for kind in ("plain", "html"))
     sections = list[Section]()
     for body in filter(None, bodies):
@@ -88,7 +92,8 @@ def message_article(raw: bytes, label: str) -> Article:
     for part in message.iter_attachments():
         sections += _attachment(part, where)
     fields = {name: " ".join(_header(message, name).split()) for name in ("from", "to", "cc", "subject")}
-    metadata = {"author": fields["from"], "to": fields["to"], "cc": fields["cc"], "date": _date(message)}
+    author = "" if fields["from"].startswith("<Saved by") else fields["from"]  # a web page
+    metadata = {"author": author, "to": fields["to"], "cc": fields["cc"], "date": _date(message)}
     return Article(fields["subject"], tuple(sections), metadata={k: v for k, v in metadata.items() if v})
 
 
@@ -141,6 +146,13 @@ def _body(part: MIMEPart, where: Where) -> Iterator[Section]:
 def _attachment(part: MIMEPart, where: Where) -> Iterator[Section]:
     """The text of an attachment under its name; of one that cannot be read the name alone."""
     name = part.get_filename() or ""
+    inner: Any = part.get_payload() if part.get_content_type() == "message/rfc822" else None
+    if isinstance(inner, list) and inner:  # a message that was forwarded
+        article = _article(inner[0], where)
+        told = filter(None, (article.title or name, *article.metadata.values()))
+        yield Section(f"Attachment {name or article.title}".strip(), (f"Attachment: {', '.join(told)}",))
+        yield from article.unplaced
+        return
     try:
         raw = part.get_payload(decode=True)
         source = BytesSource(name, raw if isinstance(raw, bytes) else b"")

@@ -32,6 +32,7 @@ ACCENTS = {
 PARAGRAPHS = frozenset(
     ("PP", "LP", "P", "TP", "IP", "HP", "Pp", "It", "sp", "br", "Bl", "El", "RS", "RE", "TQ", "Bd", "Ed")
 )
+DEFINES = frozenset(("de", "de1", "am", "am1", "ig"))
 WORDS = frozenset(
     (
         "B", "I", "BR", "RB", "BI", "IB", "IR", "RI", "SM", "SB", "Nm", "Nd", "Ar", "Fl", "Op", "Cm", "Pa", "Xr", "Ic",
@@ -56,16 +57,20 @@ def is_man_page(name_suffix: str, head: bytes) -> bool:
 
 def parse_man(text: str) -> Article:
     """The sections of a page; the title is its name with what NAME says."""
-    outline, title, name = Outline("line"), "", ""
+    outline, title, name, ignored = Outline("line"), "", "", ""
     for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
+        if ignored:
+            ignored = "" if line.rstrip() == ignored else ignored
+        elif not line.strip():
             outline.end_paragraph()
         elif line[0] not in ".'":
             outline.line(_plain(line), number)
         else:
             macro, _, rest = line[1:].strip().partition(" ")
             words = [_plain((quoted or bare).replace('""', '"')) for quoted, bare in ARGUMENT.findall(rest)]
-            if macro in ("TH", "Dt") and words:
+            if macro in DEFINES:  # to a line that is "..", or the name that is given behind
+                ignored = "." + (words[macro != "ig" :] or ["."])[0]
+            elif macro in ("TH", "Dt") and words:
                 title = title or f"{words[0].lower()}({words[1]})" if len(words) > 1 else words[0].lower()
             elif macro in ("SH", "Sh", "SS", "Ss"):
                 outline.heading(" ".join(words))

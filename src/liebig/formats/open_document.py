@@ -1,4 +1,4 @@
-"""OpenDocument files: text (.odt), presentations (.odp) and spreadsheets (.ods).
+"""OpenDocument files: texts (.odt), presentations (.odp), drawings (.odg) and spreadsheets (.ods), flat ones too.
 
 Headings of a text become sections, slides of a presentation too, and every row of a sheet is a document. Notes, headers
 and footers of a text are left out. Cost: the tree of content.xml in memory; rows and cells that a file only says to be
@@ -8,26 +8,38 @@ repeated are not copied out.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import IO, Any
 
 from liebig.formats.inputs import InputSource
+from liebig.formats.items import Where
 from liebig.formats.outline import Article, Outline, numbered_section
 from liebig.formats.sheet_rows import Cells, sheet_articles
-from liebig.formats.xml_package import XmlPackage, first_text, opened_package
+from liebig.formats.xml_package import LARGEST_TEXT, XmlPackage, first_text, opened_package
 
 TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 TABLE = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
 DRAW = "{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}"
 OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
 LEFT_OUT = frozenset(
-    (f"{TEXT}note", f"{OFFICE}annotation", f"{TEXT}tracked-changes", f"{TEXT}table-of-content")
+    (
+        f"{TEXT}note",
+        f"{OFFICE}annotation",
+        f"{TEXT}tracked-changes",
+        f"{TEXT}table-of-content",
+        f"{OFFICE}binary-data",  # pictures of flat files
+        f"{OFFICE}styles",  # and their headers and footers
+        f"{OFFICE}automatic-styles",
+        f"{OFFICE}master-styles",
+    )
 )
 REPEATS = 50  # of a cell that is said to be repeated
 
 
 def read_odt(source: InputSource) -> Article:
     """Paragraphs under their headings."""
-    with opened_package(source) as package:
+    with _opened(source) as package:
         outline = Outline()
         for node in _blocks(_content(package)):
             text = _text(node)
@@ -43,7 +55,7 @@ def read_odt(source: InputSource) -> Article:
 
 def read_odp(source: InputSource) -> Article:
     """A section per slide, with its notes."""
-    with opened_package(source) as package:
+    with _opened(source) as package:
         sections = []
         for number, page in enumerate(_content(package).iter(f"{DRAW}page"), 1):
             texts = [text for node in _blocks(page) if (text := _text(node))]
@@ -58,11 +70,36 @@ def read_odp(source: InputSource) -> Article:
 
 def read_ods(source: InputSource) -> Iterator[Article]:
     """A document per row of every sheet."""
-    with opened_package(source) as package:
+    with _opened(source) as package:
         _, metadata = _about(package)
         for sheet in _content(package).iter(f"{TABLE}table"):
             for article in sheet_articles(sheet.get(f"{TABLE}name", ""), _rows(sheet)):
                 yield article._replace(metadata={**metadata, **article.metadata})
+
+
+class FlatFile(XmlPackage):
+    """A flat file: all parts in one file of XML."""
+
+    def __init__(self, file: IO[bytes], source: InputSource) -> None:
+        self._file, self._source, self._room = file, source, LARGEST_TEXT
+        self.where = Where(source.label)
+
+    def __contains__(self, name: str) -> bool:
+        return name in ("content.xml", "meta.xml")
+
+    def read(self, name: str) -> bytes:
+        return self._checked(self._file.read(self._room + 1))
+
+    def xml(self, name: str) -> Any:
+        return self._root
+
+    @cached_property
+    def _root(self) -> Any:
+        return super().xml("content.xml")
+
+
+def _opened(source: InputSource) -> AbstractContextManager[XmlPackage]:
+    return opened_package(source, FlatFile if b"<?xml" in source.head(16) else XmlPackage)
 
 
 def _content(package: XmlPackage) -> Any:

@@ -61,7 +61,7 @@ def parse_html(text: str) -> Article:
 KINDS = {kind.name: kind for kind in (
     FileKind("text", "markup:parse_plain", (".txt", ".text"),
              "plain text: paragraphs between blank lines; a passage has its line"),
-    FileKind("markdown", "markup:parse_markdown", (".md", ".markdown"),
+    FileKind("markdown", "markup:parse_markdown", (".md", ".markdown", ".mdx", ".rmd", ".qmd"),
              "Markdown: headings are sections; line; title, author, date and tags of the front matter"),
     FileKind("rst", "markup:parse_rst", (".rst",), "reStructuredText: headings are sections; line"),
     FileKind("html", "parsers:parse_html", (".html", ".htm", ".xhtml"),
@@ -79,11 +79,11 @@ KINDS = {kind.name: kind for kind in (
              "PowerPoint from 97 to 2003: a section per slide; slide, title and author"),
     FileKind("xls", "old_office:read_xls", (".xls", ".xlt"),
              "Excel from before 2007: a document per row of every visible sheet, with the names of the columns"),
-    FileKind("odt", "open_document:read_odt", (".odt",),
+    FileKind("odt", "open_document:read_odt", (".odt", ".fodt"),
              "OpenDocument text: headings are sections; title and author"),
-    FileKind("odp", "open_document:read_odp", (".odp",),
-             "OpenDocument presentation: a section per slide, with its notes; slide, title and author"),
-    FileKind("ods", "open_document:read_ods", (".ods",),
+    FileKind("odp", "open_document:read_odp", (".odp", ".odg", ".fodp"),
+             "OpenDocument presentation or drawing: a section per slide, with its notes; slide, title and author"),
+    FileKind("ods", "open_document:read_ods", (".ods", ".fods"),
              "OpenDocument spreadsheet: a document per row of every sheet"),
     FileKind("rtf", "rtf:parse_rtf", (".rtf",), "rich text: headings are sections; title and author"),
     FileKind("epub", "epub:read_epub", (".epub",),
@@ -112,7 +112,7 @@ KINDS = {kind.name: kind for kind in (
              "logs: passages of whole lines; line. Of a large one only the first and last 4 MiB are read"),
     FileKind("json", "line_text:parse_json", (".json", ".geojson"),
              "JSON that is not a table: a line per value behind its path"),
-    FileKind("xml", "xml_document:parse_xml", (".xml", ".rss", ".atom", ".opml", ".fb2"),
+    FileKind("xml", "xml_document:parse_xml", (".xml", ".rss", ".atom", ".opml", ".fb2", ".docbook", ".ttml"),
              "XML of any kind: the text of elements and attributes behind their names; line"),
     FileKind(
         "settings",
@@ -160,6 +160,7 @@ MEDIA = frozenset((
 CONTAINERS = frozenset(
     ["pdf", "docx", "pptx", "xlsx", "doc", "ppt", "xls", "odt", "odp", "ods", "epub", "msg"]
 )
+FLAT = frozenset(("odt", "odp", "ods"))  # OpenDocument files may be one file of XML
 NEWER, OLDER = {"doc": "docx", "ppt": "pptx", "xls": "xlsx"}, {"docx": "doc", "pptx": "ppt"}
 ZIP, OLE = b"PK\x03\x04", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 PAGE = re.compile(
@@ -167,6 +168,7 @@ PAGE = re.compile(
 )
 # What the first bytes of files that are not read say, and what to do.
 KNOWN = {
+    b"PK\x03\x04": "of a program whose files are not read; export it as text or PDF",
     b"7z\xbc\xaf\x27\x1c": "an archive that is not read; unpack it, or pack it as .zip",
     b"Rar!\x1a\x07": "an archive that is not read; unpack it, or pack it as .zip",
     b"SQLite format 3\0": "a database; export its tables as .csv",
@@ -199,6 +201,8 @@ def kind_of(source: InputSource) -> FileKind | None:
     if kind is not None and (is_binary(head) or b"%PDF" in head or not head):
         other = {ZIP: NEWER, OLE: OLDER}.get(head[:4] if head.startswith(ZIP) else head[:8], {})
         return KINDS[other.get(kind.name, kind.name)]
+    if kind is not None and kind.name in FLAT and b"<office:document" in head:
+        return kind
     if is_binary(head) or PRIVATE_KEY.match(head):
         return None
     if head.startswith(b"#!"):
@@ -209,6 +213,8 @@ def kind_of(source: InputSource) -> FileKind | None:
         return KINDS["rtf"]
     if PAGE.match(head):
         return KINDS["html"]
+    if head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"<?xml"):
+        return KINDS["xml"]
     if kind is not None:  # programs save pages and tables of text under suffixes of Office
         return KINDS["settings" if kind.name in ("xls", "xlsx") else "text"]
     from liebig.formats.man_page import is_man_page

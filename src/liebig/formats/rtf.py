@@ -19,8 +19,8 @@ TOKEN = re.compile(r"\\([a-zA-Z]{1,32})(-?\d{1,9})? ?|\\'([0-9a-fA-F]{2})|\\(.|\
 # fmt: off
 SKIPPED = frozenset((
     "fonttbl", "colortbl", "stylesheet", "info", "pict", "header", "headerl", "headerr", "headerf", "footer", "footerl",
-    "footerr", "footerf", "footnote", "annotation", "fldinst", "nonshppict", "listtext", "pntext", "list", "shprslt", "sp",
-    "xe", "tc", "nonesttables", "objdata", "objclass", "objname", "revtbl", "filetbl", "bkmkstart", "bkmkend",
+    "footerr", "footerf", "footnote", "annotation", "fldinst", "nonshppict", "listtext", "pntext", "list", "shprslt",
+    "sp", "xe", "tc", "nonesttables", "objdata", "objclass", "objname", "revtbl", "filetbl", "bkmkstart", "bkmkend",
 ))
 ENDS = frozenset(("par", "sect", "page", "row", "nestrow", "column"))
 SIGNS = {

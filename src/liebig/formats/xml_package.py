@@ -44,9 +44,10 @@ class XmlPackage:
         if name not in self:
             self.refuse(f"the file has no part {name!r}")
         with self._archive.open(name) as part:
-            data = part.read(
-                self._room + 1
-            )  # never what the archive says: it may promise less than it unpacks to
+            # Never what the archive says: it may promise less than it unpacks to.
+            return self._checked(part.read(self._room + 1))
+
+    def _checked(self, data: bytes) -> bytes:
         self._room -= len(data)
         if self._room < 0:
             self.refuse(f"unpacks to more than {LARGEST_TEXT >> 20} MiB of text", "split it")
@@ -108,12 +109,12 @@ class XmlPackage:
 
 
 @contextmanager
-def opened_package(source: InputSource) -> Iterator[XmlPackage]:
+def opened_package(source: InputSource, kind: type[XmlPackage] = XmlPackage) -> Iterator[XmlPackage]:
     """The parts of a file, and sentences for what is wrong with it."""
     refuse_old_office(source)
     try:
         with source.seekable() as file:
-            yield XmlPackage(file, source)
+            yield kind(file, source)
     except DAMAGE as error:
         raise source.damaged(error) from None
 
