@@ -75,6 +75,22 @@ def test_comments_of_toml_stay_and_a_name_is_not_taken_twice(home):
     assert (again.exit_code, "already has" in again.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("text", ["mcp_servers = 1", "mcp_servers = {a = {command = 'x'}}", "= no TOML"])
+def test_toml_that_cannot_be_appended_to_is_left_alone(home, text):
+    (home / ".codex").mkdir()
+    (home / ".codex" / "config.toml").write_text(text)
+    result = install("--client", "codex", "--yes")
+    assert (result.exit_code, "--print" in result.stderr) == (2, True)
+    assert (home / ".codex" / "config.toml").read_text() == text
+
+
+def test_a_name_may_have_any_character(home):
+    result = install("--client", "codex", "--name", "notes 😀", "--yes")
+    assert result.exit_code == 0, result.output
+    written = (home / ".codex" / "config.toml").read_text(encoding="utf-8")
+    assert list(tomllib.loads(written)["mcp_servers"]) == ["notes 😀"]
+
+
 @pytest.mark.parametrize("text", ["{ // a comment\n}", "[]", '{"mcpServers": []}'])
 def test_settings_that_cannot_be_changed_are_left_alone(home, text):
     (home / ".mcp.json").write_text(text)

@@ -22,6 +22,7 @@ from liebig.base.durable import atomic_write
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.mistakes import nearest
 from liebig.base.progress import say, visible
+from liebig.base.toml_text import as_table
 from liebig.search.retriever_folder import read
 
 COPY = ".before-liebig"  # behind the name of a file, for its copy
@@ -63,19 +64,21 @@ def _in_json(table: str, **more: str) -> Callable[[str, ServerEntry, Path], str]
 
 def _in_toml(text: str, entry: ServerEntry, file: Path) -> str:
     """Appended as text, so that comments stay; an entry of the same name has to be removed by hand."""
+    row = {"command": entry.command, "args": list(entry.args)}
+    lines = "\n".join(as_table({"mcp_servers": {entry.name: row}}, ()))
+    added = f"{text.rstrip()}\n{lines}\n".lstrip()
     try:
-        known = tomllib.loads(text).get("mcp_servers", {})
+        known = tomllib.loads(text).get("mcp_servers")
+        if isinstance(known, dict) and entry.name in known:
+            if known[entry.name] == row:
+                return text
+            what = f"already has mcp_servers.{entry.name}"
+            raise DataError(what, file=file, fix="remove it, or choose another --name")
+        tomllib.loads(added)  # a table that is written in one line takes no other
     except tomllib.TOMLDecodeError:
-        raise DataError("is not TOML", file=file, fix="add what --print shows by hand") from None
-    if known.get(entry.name) == {"command": entry.command, "args": list(entry.args)}:
-        return text
-    if entry.name in known:
-        raise DataError(
-            f"already has mcp_servers.{entry.name}", file=file, fix="remove it, or choose another --name"
-        )
-    values = (json.dumps(entry.name), json.dumps(entry.command), json.dumps(list(entry.args)))  # also TOML
-    block = "[mcp_servers.{}]\ncommand = {}\nargs = {}\n".format(*values)
-    return f"{text.rstrip()}\n\n{block}".lstrip()
+        what = "is not TOML that can be changed"
+        raise DataError(what, file=file, fix="add what --print shows by hand") from None
+    return added
 
 
 def clients() -> dict[str, MCPClient]:
