@@ -277,6 +277,11 @@ def test_snippets_mark_words_by_their_stems():
     assert text_of(snippet("Waves, and a wave.", "the waving wave", Analyzer())) == "[Waves], and a [wave]."
 
 
+def test_snippets_mark_what_was_searched_for_and_not_the_query_language():
+    shown = text_of(snippet("Before a wave, a bird flies.", "wave -bird before:2024", Analyzer()))
+    assert shown == "Before a [wave], a bird flies."
+
+
 def test_snippets_show_the_window_with_most_terms():
     text = "filler " * 60 + "lift of a wing " + "filler " * 60 + "wing"
     shown = text_of(snippet(text, "wing lift", Analyzer(), window=12))
@@ -291,6 +296,7 @@ def test_snippets_show_the_window_with_most_terms():
         ("**Bold** `code` ``x y`` and *this*", "Bold code x y and this"),
         ("## Heading\n> see [the guide](a.md#b) ![a wing](w.png)", "Heading\nsee the guide a wing"),
         ("```bash\nls\n```\n:class:`Wing`", "ls\nWing"),
+        ("| part | use | | --- | :-: | | wing | none | a | b", "| part | use | | wing | none | a | b"),
         ("```bash liebig build ``` **My corpus is small. Not so.**", "liebig build My corpus is small. Not so."),
         ("2**8, __init__, f(**a, **b), a * b, <b>x</b>", "2**8, __init__, f(**a, **b), a * b, <b>x</b>"),
     ],

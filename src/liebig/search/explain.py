@@ -28,6 +28,7 @@ import numpy as np
 from liebig.base.records import Passage
 from liebig.bm25.analysis import UNSPACED, Analyzer
 from liebig.bm25.search import TermStatistics
+from liebig.search.query_language import parse
 
 WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|\S")
 WINDOW = 40  # words shown
@@ -35,6 +36,7 @@ WINDOW = 40  # words shown
 MARKUP = [
     (re.compile(r"(?:```|~~~)(?:\w+(?: title=\"[^\"\n]*\")?)?[ \t]*\n?"), ""),
     (re.compile(r"^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?)", re.M), ""),
+    (re.compile(r"\|(?:[ \t]*(?::-+|-{3,}):?[ \t]*\|)+[ \t]*"), ""),  # the line below the head of a table
     (re.compile(r"!?\[([^\[\]\n]*)\]\([^()\s]*(?:[ \t]+\"[^\"\n]*\")?\)"), r"\1"),
     (
         re.compile(r":[a-z][a-z:]{0,40}:(?=`[^`\s])"),
@@ -66,7 +68,7 @@ def without_markup(text: str) -> str:
 def snippet(text: str, question: str, analyzer: Analyzer, window: int = WINDOW) -> list[SnippetPart]:
     """The best window of a text as pieces; an ellipsis where text was left out."""
     text = without_markup(text)
-    terms = set(analyzer.terms(question))
+    terms = set(analyzer.terms(parse(question).text))  # names of fields and excluded words are not looked for
     spans = [(match.start(), match.end()) for match in WORD.finditer(text)]
     matches = [_match(text[a:b], terms, analyzer) for a, b in spans]
     start = _best_start(matches, window)
