@@ -222,14 +222,17 @@ def test_a_server_without_the_package_says_so_where_an_assistant_asks(retriever,
 
 
 def test_search_says_what_was_not_understood_and_keeps_to_a_budget(retriever):
-    (answer, short) = calls(
+    (answer, short, none) = calls(
         make_server(retriever),
         ("search", {"question": "nutrint before:soon", "system": "bm25"}),
         ("search", {"question": "nutrient", "system": "bm25", "tokens": 20}),
+        ("search", {"question": "nutrient", "system": "bm25", "tokens": 2}),
     )
     assert "before:soon" in answer.structured_content["notes"][0]
     assert answer.structured_content["suggestion"] == "nutrient before:soon"
     assert len(short.structured_content["passages"]) == 1
+    assert none.structured_content["passages"] == []
+    assert "no room" in none.structured_content["notes"][0]
 
 
 def test_a_question_and_the_calls_that_wait_have_a_bound(retriever, monkeypatch):

@@ -133,15 +133,16 @@ class SearchTool(Config):
             raise RecipeError("the question is empty", fix="ask a question in words")
         answer = retriever.answer(self.question, self.k, self.system, filters=self.filter)
         results = answer.results
+        notes, suggestion = answer.notes, answer.suggestion
         if self.tokens is not None:
-            texts = {s.id: s.text for s in within_budget("", results, self.tokens).sources}
+            context = within_budget("", results, self.tokens, notes)
+            texts, notes = {source.id: source.text for source in context.sources}, context.notes
             results = [replace(result, text=texts[result.id]) for result in results if result.id in texts]
-        notes, suggestion = list(answer.notes), answer.suggestion
         if not self.group:
             rows = [PassageRow.of(result) for result in results]
-            return Passages(passages=rows, notes=notes, suggestion=suggestion)
+            return Passages(passages=rows, notes=list(notes), suggestion=suggestion)
         return Passages(
-            notes=notes,
+            notes=list(notes),
             suggestion=suggestion,
             documents=[
                 DocumentRow(
