@@ -230,13 +230,19 @@ def test_a_server_imports_nothing_heavy_until_it_has_answered(tmp_path, small_mo
 
 
 def test_a_server_turns_to_torch_when_much_was_encoded(tmp_path, small_model, monkeypatch):
+    imported = []
     monkeypatch.setattr("liebig.serve.engine.TOKENS_LIGHT", 10)
+    monkeypatch.setattr("liebig.serve.engine.import_module", imported.append)
     retriever = Retriever.from_folder(make_folder(tmp_path / "folder", small_model), light=True)
     with running(retriever) as address:
         begun = type(retriever.current.embedder.reader).__name__
+        words = {"query": "barley " * 20, "system": "bm25"}
+        assert httpx.post(f"{address}/search", json=words, timeout=120).status_code == 200
+        assert imported == [], "nothing was encoded"
         before = httpx.post(f"{address}/embed", json={"inputs": ["barley " * 20]}, timeout=120).json()
         until(lambda: not retriever.light)
         after = httpx.post(f"{address}/embed", json={"inputs": ["barley " * 20]}, timeout=120).json()
         assert (begun, type(retriever.current.embedder.reader).__name__) == ("NumpyEncoder", "Encoder")
     np.testing.assert_allclose(before, after, rtol=1e-4, atol=1e-5)
+    assert imported == ["torch"]
     assert not retriever.reload()

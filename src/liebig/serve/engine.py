@@ -173,7 +173,9 @@ class ServingEngine:
 
     async def search(self, question: SearchQuery) -> SearchAnswer:
         """The best passages for a question, one list per system."""
-        self._count(cost := len(question.text) // 4 + 3)
+        cost = len(question.text) // 4 + 3
+        if {system or self.retriever.system for system in question.systems} != {"bm25"}:
+            self._count(cost)
         return (await self._searches.submit([question], [cost]))[0]
 
     def _count(self, tokens: int) -> None:

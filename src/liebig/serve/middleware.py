@@ -228,21 +228,20 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = _Answer(scope, send)
+        answer, seconds = _Answer(scope, send), SLOW.get(scope["path"], self._limits.seconds)
         began = time.perf_counter()
         self._active += 1
         try:
             self._check(scope["path"], dict(scope["headers"]))
             body = await self._body(scope, receive)
-            async with asyncio.timeout(SLOW.get(scope["path"], self._limits.seconds)):
+            async with asyncio.timeout(seconds):
                 if body:
                     scope[PARSED] = await self._parse(body)
                 await self._app(scope, _replay(body, receive), answer)
         except Refusal as refusal:
             await answer.refuse(refusal)
         except TimeoutError:
-            sentence = f"The request timed out after {self._limits.seconds:g} seconds."
-            await answer.refuse(Refusal(504, sentence))
+            await answer.refuse(Refusal(504, f"The request timed out after {seconds:g} seconds."))
         except asyncio.CancelledError:  # by uvicorn, when the time to finish requests after a signal is over
             await answer.refuse(Busy(self._active, closing=True))
         finally:

@@ -7,7 +7,7 @@ more fields.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
@@ -19,9 +19,6 @@ from liebig.search.retriever_folder import SystemName
 from liebig.serve.middleware import (
     PARSED,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 class ParsedRequest(Request):

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from liebig.base.records import Document, Passage
 from liebig.search.answer import Result, by_document
 from liebig.search.explain import WORD, locate, snippet
 from liebig.serve.engine import ServingEngine, Word, analyzer_of
-
-if TYPE_CHECKING:
-    pass
 
 SHOWN = 260  # characters in a snippet
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from fastapi import APIRouter, Response
@@ -28,9 +28,6 @@ from liebig.serve.requests import (
     RerankRequest,
 )
 from liebig.vectors.quantise import unit_length
-
-if TYPE_CHECKING:
-    pass
 
 
 def embed_routes(engine: ServingEngine, model: str) -> APIRouter:
