@@ -113,10 +113,12 @@ def test_what_cannot_be_asked_is_said_in_one_sentence(folder):
     with chatting("") as server:
         refused = ask(folder, "--llm", server.url + "/wrong", "--system", "bm25")
         assert (refused.exit_code, "refuses the request (404)" in refused.stderr) == (2, True)
-        nothing = CliRunner().invoke(
-            make_app(), ["ask", str(folder), "xyzzyqwert", "--llm", server.url, "--model", "tiny"]
-        )
-        assert (nothing.exit_code, "model was not asked" in nothing.stderr) == (2, True)
+        for question, said in (("xyzzyqwert", "model was not asked"), (" ", "the question is empty")):
+            words = ["ask", str(folder), question, "--llm", server.url, "--model", "tiny"]
+            nothing = CliRunner().invoke(make_app(), words)
+            assert (nothing.exit_code, said in nothing.stderr) == (2, True)
+        narrow = ask(folder, "--llm", server.url, "--system", "bm25", "--tokens", "3")
+        assert (narrow.exit_code, "no room" in narrow.stderr, "--tokens" in narrow.stderr) == (2, True, True)
         assert len(server.requests) == 1
     with pytest.raises(RecipeError):
         ChatModel("localhost:11434", "tiny")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from liebig.base.errors import DataError
+from liebig.base.errors import DataError, RecipeError
 from liebig.base.json_output import print_json, printable
 from liebig.base.machine import prefer_numpy
 from liebig.base.progress import say, visible
@@ -39,6 +39,8 @@ def command(
 
         liebig ask runs/articles "what limits the growth of barley?" --llm http://localhost:11434/v1 --model llama3.2
     """
+    if not question.strip():
+        raise RecipeError("the question is empty", fix='liebig ask RETRIEVER "the question"')
     if is_small(folder):
         prefer_numpy()
     from liebig.integrations.ask import ChatModel, CitationCheck, messages_of
@@ -51,7 +53,8 @@ def command(
     for note in context.notes:
         say(visible(note))
     if not context.sources:
-        raise DataError("no passage was found, so the model was not asked", fix="ask in other words")
+        what = "there is no passage to answer from, so the model was not asked"
+        raise DataError(what, fix="ask in other words, or give more --tokens")
     check = CitationCheck(context.sources)
     parts = []
     for part in check.checked(chat.stream(messages_of(context))):
