@@ -108,13 +108,26 @@ def test_the_columns_of_a_wide_table_are_not_all_named(tmp_path):
     assert about == f"text from the columns {', '.join(names[:12])} and 3 more"
 
 
-def test_an_object_of_objects_on_one_line_is_no_table(tmp_path):
-    tree = {"mill": {"stones": [{"age": 9}]}, "open": True}
+def test_an_object_on_one_line_is_no_table(tmp_path):
+    tree = {"mill": {"stones": [{"age": 9}]}, "name": "Upper mill"}
     for name in ("tree.json", "rows.jsonl"):
         (tmp_path / name).write_text(json.dumps(tree))
-    _, [rows, tree], _ = read(tmp_path)
-    assert (tree.id, tree.text) == ("tree.json", "mill.stones.age: 9\nopen: True")
-    assert rows.id == "rows.jsonl:1"
+    for _, records, _ in (read(tmp_path), read(tmp_path / "tree.json")):
+        assert (records[-1].id, records[-1].text) == ("tree.json", "mill.stones.age: 9\nname: Upper mill")
+    assert read(tmp_path)[1][0].id == "rows.jsonl:1"
+    (tmp_path / "tree.json").write_text(json.dumps(tree, indent=2))
+    assert read(tmp_path / "tree.json")[1][0].text == "mill.stones.age: 9\nname: Upper mill"
+
+
+def test_a_hit_of_a_table_is_opened_where_it_lies_whatever_its_columns_say(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "pages.csv").write_text(
+        "path,folder,size,remark\n/wiki/mill,/wiki,9,the mill stands\n"
+    )
+    [match] = detect(tmp_path / "in")
+    [item] = match.items(Options())
+    assert {"path": "pages.csv", "folder": ".", "size": "9"}.items() <= item.record.metadata.items()
+    assert "path: /wiki/mill" in item.record.text
 
 
 def test_rows_on_one_line_have_ids_of_their_own(tmp_path):

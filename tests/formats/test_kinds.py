@@ -1,5 +1,6 @@
 """The readers of single kinds of files, where they decide something: where code is cut, what of a message is text."""
 
+import gzip
 import io
 import json
 import os
@@ -160,10 +161,20 @@ def test_statements_are_no_definitions():
         ("#!/bin/sh\n# -*- mode: sh -*-\n# =======\n# Grinds the corn.\n# =======\nmill\n", "Grinds the corn."),
         ("#include <mill.h>\n#define STONES 2\n/* Grinds the corn. */\nint x;\n", "Grinds the corn."),
         ("#if 0\n# pragma once\n#endif\n", ""),
+        ("cp a b \\\n--target c\n-- Grinds the corn.\nx\n", "Grinds the corn."),
+        ("mill {\n    // A loop.\n}\n", ""),
     ],
 )  # fmt: skip
 def test_the_title_of_a_program_is_no_licence_and_no_directive(head, title):
     assert parse_code(head)[0].title == title
+
+
+def test_names_of_other_languages_are_whole_and_types_are_no_functions():
+    assert [article.part for article in parse_code("namespace corn\\mill;\nclass Sail {\n}\n")] == [
+        "corn\\mill",
+        "Sail",
+    ]
+    assert [article.part for article in parse_code("typedef int (*grind)(char *corn,\n    int n);\n")] == [""]
 
 
 def test_a_passage_of_code_is_whole_lines():
@@ -317,7 +328,7 @@ def test_a_zipped_file_of_an_unknown_program_says_so(tmp_path):
     (tmp_path / "a.md").write_text("# A\n")
     _, ledger = documents(tmp_path)
     assert list(ledger.ignored.values()) == [
-        "of a program whose files are not read; export it as text or PDF"
+        "zipped files of a program; unpack it, or export it as text or PDF"
     ]
 
 
@@ -341,6 +352,39 @@ def test_rubbish_is_text_or_one_sentence(name, data, tmp_path):
         return
     assert ledger.unexplained() == []
     assert sum(ledger.counts().values()) == 2 * len(ledger.seen)
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "type"),
+    [
+        ("report-2024.06-1", "report-2024.06-1", "text"),
+        ("README.local", "README.local", "local"),
+        ("Dr. Moor on bogs", "Dr. Moor on bogs", "text"),
+        ("plan.text.gz", "plan", "text"),
+    ],
+)
+def test_a_dot_in_a_name_begins_no_suffix_unless_it_is_one(tmp_path, name, title, type):
+    data = b"The mill stands on a hill.\n"
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    (tmp_path / "a.md").write_text("# A\n")
+    found = [item.record for match in detect(tmp_path) for item in match.items(Options())]
+    assert [(one.title, one.metadata["type"]) for one in found if one.id != "a.md"] == [(title, type)]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\n", "a private key"),
+        ("-----BEGIN CERTIFICATE-----\nMIIE\n", "a key or certificate"),
+        ("-----BEGIN PGP PUBLIC KEY BLOCK-----\nmQIN\n", "a key or certificate"),
+        ("-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA1\n\nWe meet at nine.\n", None),
+        ("Of the mill\n-----BEGIN CERTIFICATE-----\nMIIE\n", None),
+    ],
+)
+def test_keys_and_certificates_are_listed(tmp_path, data, reason):
+    (tmp_path / "mill.pem").write_text(data)
+    (tmp_path / "a.md").write_text("# A\n")
+    assert list(documents(tmp_path)[1].ignored.values()) == ([reason] if reason else [])
 
 
 def documents(path):
@@ -384,6 +428,17 @@ def test_archives_of_one_file_in_a_folder_have_ids_of_their_own(tmp_path):
         (tmp_path / f"{name}.zip").write_bytes(made.archive_of({"notes.txt": f"The notes of {name}.\n"}))
     ids, _ = documents(tmp_path)
     assert ids == ["one.zip/notes.txt", "two.zip/notes.txt"]
+
+
+def test_a_name_in_an_archive_that_is_not_utf8_is_listed(tmp_path):
+    (tmp_path / "x.tar").write_bytes(
+        made.tar_of({"a.md": b"# A\n", "b.md": b"# B\n", "m\udcfchle.md": b"# C\n"}, "w")
+    )
+    ids, ledger = documents(tmp_path / "x.tar")
+    assert ids == ["a.md", "b.md"]
+    assert [(error.file, error.what) for error in ledger.errors] == [
+        (f"{tmp_path}/x.tar!m\\xfchle.md", "the name is not UTF-8")
+    ]
 
 
 def test_a_time_that_no_clock_has_is_left_out(tmp_path):

@@ -13,7 +13,7 @@ from liebig.formats.on_disk import source_of
 FILES = [
     "a.md", "b.txt", "notes/c.md", "notes/old/d.md", ".hidden.md", ".git/HEAD.txt", "~$a.docx", "a.md~",
     "node_modules/left/readme.md", "src/__pycache__/x.txt", "env/pyvenv.cfg", "env/lib/e.md", "tmp/CACHEDIR.TAG",
-    "tmp/f.md", "jquery.min.js", "app.js.map", "Thumbs.db",
+    "tmp/f.md", "jquery.min.js", "app.js.map", "Thumbs.db", "package-lock.json",
 ]  # fmt: skip
 
 
@@ -44,6 +44,7 @@ def test_the_usual_clutter_is_left_out_with_its_reason(folder):
         "~$a.docx": "a lock file of Office",
         "a.md~": "left by a program",
         "Thumbs.db": "left by a program",
+        "package-lock.json": "versions and hashes of dependencies",
         "node_modules/": "dependencies",
         "src/__pycache__/": "a cache",
         "tmp/": "a cache",

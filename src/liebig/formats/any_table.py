@@ -58,10 +58,11 @@ class TableColumns:
 
 
 def is_table(preview: Preview) -> bool:
-    """Rows of any columns, or tab-separated columns under a header."""
+    """Rows of any columns, or tab-separated columns under a header; not a single object on one line."""
     if preview.row:
-        is_tree = all(isinstance(value, dict | list | bool) for value in preview.row.values())
-        return preview.source.suffix != ".json" or preview.container != "json lines" or not is_tree
+        return not (
+            preview.source.suffix == ".json" and preview.container == "json lines" and len(preview.lines) == 1
+        )
     return preview.source.suffix == ".tsv" and bool(_header(preview.tabs))
 
 
@@ -86,6 +87,9 @@ def _read_rows(name: str, source: InputSource, options: Options) -> Iterator[Ite
     columns = choose_columns([row for _, row in sample])
     options.ledger.tables[source.label] = str(columns)
     about, has_lines = source.metadata(), container_of(source) not in ("parquet", "arrow")
+    place = {
+        name: about[name] for name in ("path", "folder")
+    }  # where a hit is opened, whatever the columns say
     for number, (where, row) in enumerate(chain(sample, table), 1):
         record = row_document(f"{name}:{number}", row, columns, where)
         sections = tuple(_placed(section, where.line) for section in record.sections)
@@ -93,7 +97,7 @@ def _read_rows(name: str, source: InputSource, options: Options) -> Iterator[Ite
             replace(
                 record,
                 sections=sections if has_lines else record.sections,
-                metadata={**about, **record.metadata},
+                metadata={**about, **record.metadata, **place},
             ),
             where,
         )

@@ -22,7 +22,7 @@ from typing import IO, BinaryIO, NamedTuple, cast
 
 from liebig.base.errors import DataError
 from liebig.formats.compressed import BUFFER, PACKED, check_growth
-from liebig.formats.inputs import DAMAGE, InputSource, Stamp, Stored
+from liebig.formats.inputs import DAMAGE, InputSource, Stamp, Stored, printable
 from liebig.formats.left_out import by_name
 
 SPOOL = 1 << 20  # bytes of an archive in an archive that stay in memory
@@ -98,8 +98,8 @@ def unwrap(source: InputSource, pairs: Iterable[tuple[str, Member]]) -> InputSou
     """One file stands for itself; one folder for its contents. Of members of one name the last one counts."""
     pairs = list(pairs)
     kept, flaws = _with_nested(source, _inside(source, dict(pairs)))
-    long = [name for name in kept if len(name) > LONGEST or name.count("/") > DEEPEST]
-    kept = {name: member for name, member in kept.items() if name not in long}
+    wrong = {name: why for name in kept if (why := _wrong(name))}
+    kept = {name: member for name, member in kept.items() if name not in wrong}
     if not kept:
         raise DataError("the archive is empty", file=source.label)
     tree: InputSource = MemberSource(source.label + "!", source.name, kept, source)
@@ -111,12 +111,20 @@ def unwrap(source: InputSource, pairs: Iterable[tuple[str, Member]]) -> InputSou
     repeated = [(name, n) for name, n in Counter(name for name, _ in pairs).items() if n > 1 and name in kept]
     tree.flaws = (
         *flaws,
-        *(_member_flaw(source, f"{name[:80]}…", "the path is too long") for name in long),
+        *(_member_flaw(source, printable(name if len(name) <= 80 else f"{name[:80]}…"), why)
+          for name, why in wrong.items()),
         *(_member_flaw(source, f"{name} (not the last)", f"the archive has {n} members of this name; only the last "
           "one is read")
           for name, n in repeated),
     )  # fmt: skip
     return tree
+
+
+def _wrong(name: str) -> str:
+    """Why a member of this name is not read; "" if it is."""
+    if printable(name) != name:
+        return "the name is not UTF-8"
+    return "the path is too long" if len(name) > LONGEST or name.count("/") > DEEPEST else ""
 
 
 def _inside(source: InputSource, members: Members) -> Members:

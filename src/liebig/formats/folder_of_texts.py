@@ -35,6 +35,8 @@ def is_text_file(preview: Preview) -> bool:
     """A file with a suffix of the table of documents, or a .txt with blank lines in it or not in UTF-8."""
     if preview.source.is_folder:
         return False  # decided by what else is in the folder
+    if preview.source.suffix == ".json" and not preview.source.subpath:  # named: no data and no table
+        return preview.container in ("json object", "json lines")
     if preview.source.suffix in PLAIN:
         body = "\n".join(preview.raw_lines).strip()
         return "\n\n" in body or not preview.is_utf8
@@ -100,7 +102,8 @@ def _items(name: str, file: InputSource, options: Options) -> Iterator[Item]:
             options.ledger.cut[file.label] = cut
         id = as_id(f"{name}:{article.part}" if article.part else name, where)
         metadata = {**about, **{key: value for key, value in article.metadata.items() if key != CUT}}
-        yield Item(Document(id, article.title or file.stem, article.sections, metadata), where)
+        name_of_file = file.stem if file.suffix in BY_SUFFIX or converter else file.plain
+        yield Item(Document(id, article.title or name_of_file, article.sections, metadata), where)
 
 
 def _whole(article: Article) -> Article:

@@ -38,6 +38,11 @@ DAMAGE = (
 )
 
 
+def printable(name: str) -> str:
+    """A name that can be printed and written: bytes that are not UTF-8 are shown as escapes."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 class Stored(NamedTuple):
     """How large a file is as it is stored, in bytes, and when it was changed, in seconds since 1970."""
 
@@ -114,7 +119,9 @@ class InputSource(ABC):
     def metadata(self) -> dict[str, str]:
         """What every document of a file says about it: path, folder, type, size and time of change (UTC)."""
         path = self.location or self.name
-        fields = {"path": path, "folder": path.rpartition("/")[0] or ".", "type": self.suffix[1:] or "text"}
+        suffix = self.suffix[1:]  # that of notes-2.11 is none
+        fields = {"path": path, "folder": path.rpartition("/")[0] or "."}
+        fields["type"] = suffix if suffix[:1].isalpha() and " " not in suffix else "text"
         if stored := self.stored():
             fields["size"] = str(stored.size)
             with contextlib.suppress(OverflowError, ValueError, OSError):  # an archive may claim any time

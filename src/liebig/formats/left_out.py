@@ -26,6 +26,12 @@ LARGEST = 1 << 20  # bytes of an ignore file
 DEPENDENCIES = frozenset(("node_modules", "bower_components", "site-packages", "__pypackages__"))
 CACHES = frozenset(("__pycache__", "__MACOSX"))
 CLUTTER = frozenset(("Thumbs.db", "desktop.ini"))
+LOCKS = frozenset(
+    (
+        "package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "composer.lock", "Pipfile.lock",
+        "uv.lock", "poetry.lock", "Cargo.lock", "Gemfile.lock", "go.sum", "flake.lock",
+    )
+)  # fmt: skip
 MINIFIED = (".min.js", ".min.css", ".min.mjs", ".js.map", ".css.map")
 MARKS = {
     "pyvenv.cfg": "a virtual environment",
@@ -45,6 +51,8 @@ def by_name(name: str, is_folder: bool) -> str:
         return "dependencies" if name in DEPENDENCIES else "a cache" if name in CACHES else ""
     if name == "liebig.toml":
         return "settings of Liebig"
+    if name in LOCKS:
+        return "versions and hashes of dependencies"
     if name in CLUTTER or name.endswith("~"):
         return "left by a program"
     return "minified code" if name.lower().endswith(MINIFIED) else ""

@@ -22,7 +22,7 @@ from typing import BinaryIO, cast
 from liebig.base.errors import DataError
 from liebig.formats.archives import MemberSource, archive_members, unwrap, zip_members
 from liebig.formats.compressed import BUFFER, Readable, unpack, unpacker_of
-from liebig.formats.inputs import DAMAGE, InputSource, Stamp, Stored
+from liebig.formats.inputs import DAMAGE, InputSource, Stamp, Stored, printable
 from liebig.formats.left_out import USUAL, FolderRules, LeaveOut, marked
 
 
@@ -152,11 +152,6 @@ class StandardInput(InputSource):
 
     def raw(self) -> BinaryIO:
         return self.open()
-
-
-def printable(name: str) -> str:
-    """A name that can be printed and written: bytes that are not UTF-8 are shown as escapes."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def source_of(path: Path | str, rules: LeaveOut = USUAL) -> InputSource:

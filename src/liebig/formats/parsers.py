@@ -127,11 +127,12 @@ KINDS = {kind.name: kind for kind in (
         "code",
         "code:parse_code",
         (
-            ".bash", ".bat", ".c", ".cc", ".clj", ".cpp", ".cs", ".css", ".cu", ".cxx", ".dart", ".el", ".erl", ".ex",
-            ".exs", ".f90", ".fs", ".go", ".gradle", ".groovy", ".h", ".hh", ".hpp", ".hs", ".java", ".jl", ".js",
-            ".jsx", ".kt", ".kts", ".less", ".lisp", ".lua", ".m", ".mjs", ".ml", ".nim", ".pas", ".php", ".pl", ".pm",
-            ".proto", ".ps1", ".r", ".rb", ".rs", ".scala", ".scm", ".scss", ".sh", ".sql", ".svelte", ".swift",
-            ".tcl", ".tf", ".ts", ".tsx", ".vb", ".vim", ".vue", ".zig", ".zsh",
+            ".bash", ".bat", ".c", ".cc", ".cjs", ".clj", ".cpp", ".cs", ".css", ".cts", ".cu", ".cuh", ".cxx", ".dart",
+            ".el", ".erl", ".ex", ".exs", ".f90", ".fish", ".fs", ".go", ".gradle", ".groovy", ".h", ".hh", ".hpp",
+            ".hs", ".hxx", ".java", ".jl", ".js", ".jsx", ".kt", ".kts", ".ksh", ".less", ".lisp", ".lua", ".m", ".mjs",
+            ".ml", ".mli", ".mm", ".mts", ".nim", ".pas", ".php", ".pl", ".pm", ".proto", ".ps1", ".pxd", ".pyx", ".r",
+            ".rb", ".rs", ".scala", ".scm", ".scss", ".sh", ".sql", ".svelte", ".swift", ".tcl", ".tf", ".ts", ".tsx",
+            ".vb", ".vim", ".vue", ".zig", ".zsh",
         ),
         "code: a document per function, class and method; line. The title is the name and the comment above",
     ),
@@ -151,9 +152,11 @@ PARSERS: dict[str, Callable[[str], Article]] = {
 # fmt: off
 PICTURES = frozenset((
     ".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".heic", ".ico", ".svg", ".psd", ".eps", ".avif",
+    ".xpm", ".xbm",
 ))
 MEDIA = frozenset((
     ".mp3", ".mp4", ".m4a", ".m4v", ".wav", ".ogg", ".flac", ".avi", ".mov", ".mkv", ".webm", ".wmv", ".aac", ".opus",
+    ".aif", ".aiff", ".mid", ".wma",
 ))
 # fmt: on
 # Kinds whose files are no text, and what files of Office are under each other's suffixes, by their first bytes.
@@ -168,7 +171,7 @@ PAGE = re.compile(
 )
 # What the first bytes of files that are not read say, and what to do.
 KNOWN = {
-    b"PK\x03\x04": "of a program whose files are not read; export it as text or PDF",
+    ZIP: "zipped files of a program; unpack it, or export it as text or PDF",
     b"7z\xbc\xaf\x27\x1c": "an archive that is not read; unpack it, or pack it as .zip",
     b"Rar!\x1a\x07": "an archive that is not read; unpack it, or pack it as .zip",
     b"SQLite format 3\0": "a database; export its tables as .csv",
@@ -178,7 +181,8 @@ KNOWN = {
     b"MZ": "a program",
 }
 HEAD = 1 << 13
-PRIVATE_KEY = re.compile(rb"\s*-----BEGIN [A-Z ]*PRIVATE KEY-----")
+# Keys, certificates and what is encrypted; a signed message is text.
+ARMOUR = re.compile(rb"\s*-----BEGIN (?!PGP SIGNED)[A-Z0-9 ]{1,40}-----")
 
 
 def parse_as(name: str, text: str, where: Where) -> Article:
@@ -203,7 +207,7 @@ def kind_of(source: InputSource) -> FileKind | None:
         return KINDS[other.get(kind.name, kind.name)]
     if kind is not None and kind.name in FLAT and b"<office:document" in head:
         return kind
-    if is_binary(head) or PRIVATE_KEY.match(head):
+    if is_binary(head) or ARMOUR.match(head):
         return None
     if head.startswith(b"#!"):
         return KINDS["python" if b"python" in head.split(b"\n", 1)[0] else "code"]
@@ -230,8 +234,8 @@ def why_not(source: InputSource) -> str:
     if source.suffix in MEDIA:
         return "audio or video"
     head = source.head(HEAD)
-    if PRIVATE_KEY.match(head):
-        return "a private key"
+    if armour := ARMOUR.match(head):
+        return "a private key" if b"PRIVATE KEY" in armour[0] else "a key or certificate"
     if source.location.lower().endswith((".zip", *TARS)):  # any other one is read as a folder
         return "an archive inside two others; unpack one of them"
     return next((reason for start, reason in KNOWN.items() if head.startswith(start)), "binary")
