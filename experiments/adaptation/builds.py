@@ -175,7 +175,8 @@ def asked_of(
     of_asked = judge.spread(choice.encoder)
     judge.scales = {choice.encoder: retriever.current.description.spread}  # as it is served
     systems = [SystemChoice(system="bm25"), *(SystemChoice(e, "dense") for e in judge.encoders)]
-    systems += [BASELINE, choice, *(SystemChoice(e).as_deployed for e in judge.encoders)]
+    systems += [BASELINE, *(SystemChoice(e).as_deployed for e in judge.encoders)]
+    systems += [choice] if choice.system != "reranked" else []  # the retriever is asked for that
     systems += [SystemChoice(e, sentences=True).as_deployed for e in judge.encoders if e in judge.sentences]
     values = {system.name: judge.values(system) for system in systems}
     base = judge.values(BASELINE)

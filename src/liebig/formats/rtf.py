@@ -36,7 +36,7 @@ CODE_PAGES = {
 
 
 @dataclass(frozen=True)
-class Group:
+class RtfGroup:
     """What holds until a group ends: where its text goes ("" is the document), its font, and whether it is hidden."""
 
     place: str = ""
@@ -50,8 +50,8 @@ class Reading:
     """What was read so far."""
 
     outline: Outline = field(default_factory=Outline)
-    group: Group = Group()
-    groups: list[Group] = field(default_factory=list)
+    group: RtfGroup = RtfGroup()
+    groups: list[RtfGroup] = field(default_factory=list)
     texts: dict[str, list[str]] = field(default_factory=lambda: {"": [], "title": [], "author": []})
     page: str = "cp1252"
     pages: dict[int, str] = field(default_factory=dict)
@@ -107,7 +107,7 @@ def parse_rtf(text: str) -> Article:
         elif brace == "{":
             reading.groups.append(reading.group)
         elif brace:
-            reading.group, reading.skip = reading.groups.pop() if reading.groups else Group(), 0
+            reading.group, reading.skip = reading.groups.pop() if reading.groups else RtfGroup(), 0
             if not reading.groups:
                 break  # what follows the document is none of it
         elif word == "bin":
