@@ -1,10 +1,13 @@
 """`liebig mcp`, asked by the client of the official SDK: as a process over stdio, and in this process for details."""
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -219,6 +222,37 @@ def test_a_server_without_the_package_says_so_where_an_assistant_asks(retriever,
         for _ in range(2):
             refused = httpx.post(f"{address}/mcp", json={}, timeout=60)
             assert (refused.status_code, install_command("mcp") in refused.json()["error"]) == (501, True)
+
+
+def test_a_server_that_stops_leaves_no_call_behind(retriever, monkeypatch):
+    """A call outlives its request where the client left; what waits behind it is for nobody."""
+    httpx = pytest.importorskip("httpx")
+    from liebig.serve.middleware import Limits
+    from tests.serve.conftest import running, until
+
+    begun = []
+
+    def slow(*given, **more):
+        begun.append(given)
+        time.sleep(3)
+        raise DataError("there is nothing")
+
+    monkeypatch.setattr(Retriever, "answer", slow)
+    monkeypatch.setattr("liebig.integrations.mcp.cores", lambda: 1)
+    call = {"name": "search", "arguments": {"question": "barley", "system": "bm25"}}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    with running(retriever, Limits(grace=1)) as address, ThreadPoolExecutor(2) as clients:
+
+        def ask():
+            with contextlib.suppress(httpx.HTTPError):
+                accepted = {"Accept": "application/json, text/event-stream"}
+                httpx.post(f"{address}/mcp", json=request, headers=accepted, timeout=1)
+
+        for _ in range(2):
+            clients.submit(ask)
+        until(lambda: begun)
+    assert len(begun) == 1
+    assert not any(thread.name.startswith("mcp") for thread in threading.enumerate())
 
 
 def test_search_says_what_was_not_understood_and_keeps_to_a_budget(retriever):

@@ -239,14 +239,14 @@ def pages_of(blocks: list[str]) -> list[str]:
     return pages
 
 
-def make_server(retriever: Retriever) -> Server:
+def make_server(retriever: Retriever, pool: ThreadPoolExecutor | None = None) -> Server:
     """The server of a retriever, without a transport."""
 
     async def list_tools(context: object, params: object) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[_description(tool) for tool in TOOLS.values()])
 
     # Threads of its own: the server answers pings while a model is loaded, and calls do not take those of others.
-    pool, waiting = ThreadPoolExecutor(cores(), "mcp"), 0
+    calls, waiting = pool or ThreadPoolExecutor(cores(), "mcp"), 0
 
     async def call_tool(context: object, params: types.CallToolRequestParams) -> types.CallToolResult:
         nonlocal waiting
@@ -254,7 +254,7 @@ def make_server(retriever: Retriever) -> Server:
             return _refused(f"The server is busy: {waiting} calls are waiting. Try again in a second.")
         waiting += 1
         call = asyncio.get_running_loop().run_in_executor(
-            pool, _call, retriever, params.name, params.arguments or {}
+            calls, _call, retriever, params.name, params.arguments or {}
         )
         call.add_done_callback(done)  # not when the request ends: a call that timed out still runs
         try:
@@ -328,7 +328,8 @@ class HTTPEndpoint:
     """
 
     def __init__(self, retriever: Retriever) -> None:
-        self._server = make_server(retriever)
+        self._pool = ThreadPoolExecutor(cores(), "mcp")
+        self._server = make_server(retriever, self._pool)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         manager = StreamableHTTPSessionManager(
@@ -339,6 +340,13 @@ class HTTPEndpoint:
         )
         async with manager.run():
             await manager.handle_request(scope, receive, send)
+
+    def close(self) -> None:
+        """Wait for the calls under way whose clients have left, and forget those that wait.
+
+        Python would do all of them when the process ends, when an engine inside it answers no more.
+        """
+        self._pool.shutdown(cancel_futures=True)
 
 
 def serve(folder: Path, *, reranker: str | None = None, device: str | None = None) -> None:

@@ -157,7 +157,7 @@ class ServingEngine:
         if self._poll is not None:
             self._poll.cancel()
         await asyncio.gather(*(queue.close() for queue in (self._embeds, self._searches, self._pairs)))
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
 
     async def compute(self, function: Callable[..., T], *args: Any) -> T:
         """Run a function in a thread of the pool."""

@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
@@ -383,6 +383,11 @@ class MCPRoute:
             raise Refusal(501, str(error)) from None
         await endpoint(scope, receive, send)
 
+    async def close(self) -> None:
+        if self._endpoint is not None:
+            with suppress(MissingDependency):
+                await asyncio.to_thread((await self._endpoint).close)
+
     def _load(self) -> HTTPEndpoint:
         from liebig.integrations.mcp import HTTPEndpoint
 
@@ -398,10 +403,13 @@ def make_app(
 ) -> FastAPI:
     """Build the application, with more routes and a log of queries if given; the engine starts and stops with it."""
 
+    mcp = MCPRoute(engine.retriever)
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await engine.start()
         yield
+        await mcp.close()
         await engine.close()
         if log is not None:
             log.close()
@@ -420,7 +428,7 @@ def make_app(
     for routes in (*own, *more):
         # Routes of an included router are matched twice, so they go into the app's own list, busiest first.
         app.router.routes.extend(routes.routes)
-    app.router.routes.append(Route("/mcp", MCPRoute(engine.retriever), methods=["POST"]))
+    app.router.routes.append(Route("/mcp", mcp, methods=["POST"]))
     handle_errors(app)
     if log is not None:
         app.add_middleware(QueryLogging, log=log)
