@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
+from filelock import FileLock
 from typer.testing import CliRunner
 
 from liebig.base import pipeline
@@ -252,6 +253,16 @@ def test_a_cluster_that_does_not_answer_is_one_sentence(kind, whole, tmp_path):
     with pytest.raises(LiebigError, match=r"at http://127\.0\.0\.1:1 does not answer"):
         push(whole, tmp_path / "out", EngineConfig(to=kind, uri="http://127.0.0.1:1"))
     assert not (tmp_path / "out" / "retriever.json").exists()
+
+
+@needs_milvus
+def test_a_file_that_another_process_has_open_is_one_sentence(whole, tmp_path, capsys):
+    (tmp_path / "engine.db").mkdir()
+    config = EngineConfig(to="milvus", uri=str(tmp_path / "engine.db"))
+    said = pytest.raises(LiebigError, match="another process holds the lock")
+    with FileLock(tmp_path / "engine.db" / "LOCK"), said:
+        push(whole, tmp_path / "out", config)
+    assert "Traceback" not in capsys.readouterr().err
 
 
 @needs_milvus

@@ -8,6 +8,7 @@ file. Written against Milvus 2.5 and milvus-lite; tests run milvus-lite.
 from __future__ import annotations
 
 import json
+import logging
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig.base.errors import DataError, MissingDependency
+from liebig.base.errors import DataError, MissingDependency, ResourceError
 from liebig.engines import (
     EngineHits,
     EngineRow,
@@ -44,6 +45,7 @@ TEXTS = ("passage", "title", "text", "doc", "language")
 MARK = "liebig"  # the property that says whose a collection is
 ASKED = 2048  # ids of one request
 QUERIES = 64  # of one search: the answer has k rows for each
+STARTS = logging.getLogger("milvus_lite.server_manager")
 TIES = 8  # hits beyond k, so that equal scores at the end are ordered too
 
 
@@ -240,14 +242,28 @@ def client_of(uri: str) -> Any:
     token = "" if embedded else token_for(uri)
     if embedded and find_spec("milvus_lite") is None:
         raise MissingDependency("milvus-lite", "milvus", "an embedded Milvus collection")
+    reasons: list[str] = []
+
+    def kept(record: logging.LogRecord) -> bool:
+        """milvus-lite logs why a file cannot be opened, and raises nothing that says it."""
+        if error := record.exc_info and record.exc_info[1]:
+            reasons.append(str(error))
+        return not error
+
     for _ in range(2 if embedded else 1):
         try:
+            STARTS.addFilter(kept)
             # A shared connection would stay when its server stops, and meet whatever gets the port next.
             return MilvusClient(uri, token=token, timeout=60 if embedded else 10, dedicated=embedded)
         except MilvusException as error:
             failure = error.message
             if embedded:
                 _stop(uri)
+        finally:
+            STARTS.removeFilter(kept)
+        if reasons:
+            fix = "one process at a time can open it; if none has, push the retriever again"
+            raise ResourceError(f"Milvus cannot open {uri}: {reasons[0]}", fix=fix)
     raise no_answer("Milvus", uri, f"does not answer: {failure}")
 
 
