@@ -17,10 +17,20 @@ SCRIPTS = Path(__file__).parents[2] / "experiments" / "adaptation"
 WORDS = ("plum", "river", "stone", "bread", "comet", "salt", "wheat", "glass", "horse", "tower")
 
 
-def test_a_build_with_a_cross_encoder_is_asked_with_it_and_without(small_model, tmp_path, monkeypatch):
+@pytest.mark.parametrize("served", [False, True])
+def test_a_build_with_a_cross_encoder_is_asked_with_it_and_without(
+    small_model, tmp_path, monkeypatch, served
+):
     monkeypatch.syspath_prepend(str(SCRIPTS))
     monkeypatch.delitem(sys.modules, "builds", raising=False)
-    from builds import one
+    import builds
+
+    def ask(result, *rest):
+        result.checks["choice"]["system"] = "reranked" if served else "hybrid"
+        return asked_of(result, *rest)
+
+    asked_of = builds.asked_of
+    monkeypatch.setattr(builds, "asked_of", ask)
 
     data = tmp_path / "data" / "toy"
     (data / "qrels").mkdir(parents=True)
@@ -39,10 +49,10 @@ def test_a_build_with_a_cross_encoder_is_asked_with_it_and_without(small_model, 
         split=["test"], labels=0, one_folder=False, name="judge", minutes=0, teacher=None, texts=None, keep=False,
         model=str(small_model), reranker=str(tmp_path / "cross"), depth=4,
     )  # fmt: skip
-    [row] = one(data.parent, tmp_path / "out", "toy", 0, given)
+    [row] = builds.one(data.parent, tmp_path / "out", "toy", 0, given)
     [name] = [name for name in row["systems"] if name.endswith(", reranked")]
     assert row["questions"] == 10
     assert name in [line["system"] for line in row["compared"]], "as predicted, and as it is"
     values = np.load(tmp_path / "out" / "toy-judge-0.npz")
     assert values[name].mean() == pytest.approx(row["systems"][name], abs=1e-4)
-    assert (values[name] != values["chosen"]).any() or row["chosen"] == name
+    assert (row["chosen"] == name) == served
