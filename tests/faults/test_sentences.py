@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from liebig.base import npy, pipeline
 from liebig.base.config import load
 from liebig.base.errors import CorruptError, LiebigError, ModelError, RecipeError
+from liebig.base.json_file import read_json
 from liebig.base.progress import say, visible
 from liebig.builder import questions, user_questions
 from liebig.builder.build import BuildConfig
@@ -20,10 +21,8 @@ from liebig.evaluation.results import read_results
 from liebig.queries.labelled_pairs import labels_of
 from liebig.stages import STAGES
 from liebig.train.checkpoint import Checkpoints, read
-from liebig.train.distributed import ALONE
 from liebig.train.log import read_log
-from liebig.train.loop import Length, make_plan
-from liebig.train.memory import Budget
+from liebig.train.loop import StepPlan
 
 
 class LibraryError(Exception):
@@ -195,7 +194,7 @@ READERS = {
     "questions.jsonl": questions.read,
     "generation.json": labels_of,
     "results.json": read_results,
-    "plan.json": lambda folder: make_plan(folder, Length(steps=1), "whole", Budget(None), int, ALONE),
+    "plan.json": lambda folder: read_json(folder / "plan.json", StepPlan),
 }
 
 

@@ -126,7 +126,8 @@ class Method(Objective):
 
     @classmethod
     def build(cls, recipe: PretrainRecipe, backbone: Backbone, start: MethodStart) -> Method:
-        raise NotImplementedError
+        """The method of a recipe; one with heads, or with modules behind the pooling, takes them from the start."""
+        return cls(recipe.objective, backbone)
 
     def saved(self) -> Saved:
         """How the trained model is to be used, and what is kept beside it."""

@@ -23,7 +23,7 @@ from liebig.store import TokenStore
 from liebig.train.batch import Batch
 from liebig.train.distributed import World
 from liebig.train.objective import Objective
-from liebig.train.precision import autocast
+from liebig.train.precision import autocast, full
 
 Ints = NDArray[np.int64]
 STRETCHES = 32
@@ -165,8 +165,8 @@ def _batch_values(
             fixed = objective.constants(on_device)
         for name, term in result.terms.items():
             sums[name] = sums[name] + term if name in sums else term
-        vectors += [] if result.vectors is None else [_full(result.vectors)]
-        constants += [] if fixed is None else [_full(fixed)]
+        vectors += [] if result.vectors is None else [full(result.vectors)]
+        constants += [] if fixed is None else [full(fixed)]
     metrics: dict[str, Tensor] = {}
     if objective.contrastive:
         contrast = objective.contrast(
@@ -175,7 +175,3 @@ def _batch_values(
         assert contrast is not None, "a contrastive objective contrasts"
         metrics = {**contrast.metrics, "contrast": contrast.loss}
     return sums, metrics
-
-
-def _full(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float64 else x.float()

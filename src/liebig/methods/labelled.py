@@ -150,12 +150,10 @@ def _check_scores(group: Group, where: Where) -> None:
             where.refuse(what, "give every passage a score, or none")
 
 
-def subset(examples: Sequence[Draft], queries: int | None, seed: int) -> list[Draft]:
-    """A fixed number of examples, drawn by seed; the draw of a smaller number is part of that of a larger one."""
-    if queries is None or queries >= len(examples):
-        return list(examples)
-    order = np.argsort(rng.uniform(rng.key(seed, 7), np.arange(len(examples))), kind="stable")
-    return [examples[i] for i in sorted(order[:queries].tolist())]
+def draw(n: int, limit: int | None, seed: int) -> list[int]:
+    """Numbers of the examples kept; a smaller draw lies in a larger one."""
+    order = np.argsort(rng.uniform(rng.key(seed, 7), np.arange(n)), kind="stable")
+    return list(range(n)) if limit is None else sorted(order[:limit].tolist())
 
 
 @dataclass(frozen=True)
@@ -189,7 +187,8 @@ def read_examples(
         if folders
         else read_judgements(collection, split, relevant)
     )
-    chosen = subset(drafts(placed), queries, subset_seed)
+    every = drafts(placed)
+    chosen = [every[i] for i in draw(len(every), queries, subset_seed)]
     if not chosen:
         raise DataError(f"the split {split!r} has no examples", file=collection.path)
     unscored = next((draft for draft in chosen if scored and not draft.scored), None)

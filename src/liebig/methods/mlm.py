@@ -24,7 +24,7 @@ from torch import Tensor
 
 from liebig.base import rng
 from liebig.base.errors import RecipeError
-from liebig.methods.base import Method, MethodStart, Pooling, PretrainRecipe, Saved, Shape
+from liebig.methods.base import Method, Pooling, Saved, Shape
 from liebig.methods.shapes import examples, text_of
 from liebig.methods.sources.token_rows import TokenRow
 from liebig.model.backbone import Backbone
@@ -142,11 +142,6 @@ class MaskedLM(MaskedMethod):
 
     def __init__(self, config: Config, backbone: Backbone) -> None:
         super().__init__(config, backbone, {"mlm": 1.0})
-
-    @classmethod
-    def build(cls, recipe: PretrainRecipe, backbone: Backbone, start: MethodStart) -> MaskedLM:
-        assert isinstance(recipe.objective, MaskedLM.Config)
-        return cls(recipe.objective, backbone)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return self.masked_counts("mlm", text_of(batch))

@@ -20,7 +20,6 @@ from pydantic import Field
 from torch import Tensor
 
 from liebig import losses
-from liebig.base import rng
 from liebig.base.errors import DataError
 from liebig.collection import Collection
 from liebig.formats.items import Where
@@ -30,6 +29,7 @@ from liebig.losses.contrastive import Similarity
 from liebig.measures.similarity import cosine, spearman, triplet_accuracy
 from liebig.methods.dev_evaluation import too_small
 from liebig.methods.finetune_base import FinetuneObjective, FinetuneRecipe, Run
+from liebig.methods.labelled import draw
 from liebig.methods.samplers import Sampler
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
@@ -241,12 +241,6 @@ class TripletMargin(TextObjective):
         if self.distance == "cosine":
             return 1 - cosine(a, b)
         return np.linalg.norm(a.astype(np.float64) - b, axis=1)
-
-
-def draw(n: int, limit: int | None, seed: int) -> list[int]:
-    """Numbers of the examples kept; a smaller draw lies in a larger one."""
-    order = np.argsort(rng.uniform(rng.key(seed, 7), np.arange(n)), kind="stable")
-    return list(range(n)) if limit is None else sorted(order[:limit].tolist())
 
 
 def check_texts(collection: Collection, kind: str, split: str, texts: Sequence[Sequence[str]]) -> None:

@@ -171,6 +171,3 @@ def unweave(batch: Batch, rows: Tensor, names: Sequence[str]) -> dict[str, Tenso
 
 def _order(batch: Batch, names: tuple[str, ...]) -> Tensor:
     return torch.argsort(torch.cat([batch.sides[name].owner for name in names]), stable=True)
-
-
-"""This process's share of the batch of a step."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Literal
 
 import torch
@@ -145,16 +145,11 @@ class Stop:
             self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._restore()
-
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.requested = True
-        self._restore()
+        self.__exit__()
 
-    def _restore(self) -> None:
+    def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before = {}
@@ -169,49 +164,6 @@ class StepPlan:
 
     total: int | None
     chunk_tokens: int | None
-
-
-@dataclass(frozen=True)
-class Length:
-    """The length of a run in steps, epochs or minutes; one epoch by default."""
-
-    steps: int | None = None
-    epochs: float | None = None
-    minutes: float | None = None
-    epoch_steps: int | None = None
-
-    @property
-    def total(self) -> int | None:
-        """The number of steps; None where the clock decides."""
-        if self.steps is not None or self.minutes is not None:
-            return self.steps if self.minutes is None else None
-        if self.epoch_steps is None:
-            raise TrainingError(
-                "the data is infinite, so its length cannot be counted in epochs", fix="set steps or minutes"
-            )
-        return max(1, round((1.0 if self.epochs is None else self.epochs) * self.epoch_steps))
-
-
-def make_plan(
-    folder: Path,
-    length: Length,
-    chunk_tokens: int | Literal["auto", "whole"],
-    budget: Budget,
-    find: Callable[[], int],
-    world: World,
-) -> int | None:
-    """The steps of the plan in the folder, or of a new one; sets the `budget`, for which `find` is asked if need be."""
-    path = folder / PLAN
-    if world.any(path.is_file()):
-        plan = read_json(path, StepPlan)
-        budget.tokens = plan.chunk_tokens
-        return plan.total
-    budget.tokens = find() if chunk_tokens == "auto" else None if chunk_tokens == "whole" else chunk_tokens
-    plan = StepPlan(length.total, budget.tokens)
-    if world.first:
-        atomic_write(path, (json.dumps(asdict(plan)) + "\n").encode())
-    world.barrier()
-    return plan.total
 
 
 Evaluate = Callable[[Objective], Mapping[str, float]]
@@ -563,18 +515,39 @@ class _Training:
             )
 
     def _plan(self, batches: Batches) -> None:
-        """Fix the chunk budget, and the number of steps where the clock does not decide it."""
-        epoch_steps = None if self.epochs is None else self.epochs.steps
-        length = Length(self.loop.steps, self.loop.epochs, self.loop.minutes, epoch_steps)
+        """Fix the chunk budget, and the number of steps where the clock does not decide it, as before or anew."""
+        path = self.folder / PLAN
+        if self.world.any(path.is_file()):
+            plan = read_json(path, StepPlan)
+        else:
+            plan = StepPlan(self._steps(), self._chunk_tokens(batches))
+            if self.world.first:
+                atomic_write(path, (json.dumps(asdict(plan)) + "\n").encode())
+            self.world.barrier()
+        self.budget.tokens = plan.chunk_tokens
+        self.total = min(UNKNOWN, self.loop.steps or UNKNOWN) if plan.total is None else plan.total
 
-        def find() -> int:
-            self._enter(0)
-            batch = batches(0)
-            moments = 8 * sum(p.numel() for p in self.optimiser.parameters)
-            return find_budget(lambda tokens: self._run(batch, 0, tokens), batch, self.world, moments)
+    def _steps(self) -> int | None:
+        """The length of the run, one epoch by default; None where the clock decides."""
+        if self.clock is not None:
+            return None
+        if self.loop.steps is not None:
+            return self.loop.steps
+        if self.epochs is None:
+            raise TrainingError(
+                "the data is infinite, so its length cannot be counted in epochs", fix="set steps or minutes"
+            )
+        return max(1, round((self.loop.epochs or 1.0) * self.epochs.steps))
 
-        total = make_plan(self.folder, length, self.loop.chunk_tokens, self.budget, find, self.world)
-        self.total = min(UNKNOWN, self.loop.steps or UNKNOWN) if total is None else total
+    def _chunk_tokens(self, batches: Batches) -> int | None:
+        """Tokens of a chunk at the start, by trial where the recipe leaves them open; None is the whole batch."""
+        given = self.loop.chunk_tokens
+        if given != "auto":
+            return None if given == "whole" else given
+        self._enter(0)
+        batch = batches(0)
+        moments = 8 * sum(p.numel() for p in self.optimiser.parameters)
+        return find_budget(lambda tokens: self._run(batch, 0, tokens), batch, self.world, moments)
 
     def close(self, done: bool) -> None:
         if self.feed is not None:

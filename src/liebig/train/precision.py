@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from liebig.base.errors import TrainingError
 
@@ -35,6 +35,11 @@ def autocast(
     if dtype is None:
         return nullcontext()
     return torch.autocast(device.type, dtype=dtype, cache_enabled=cache)
+
+
+def full(x: Tensor) -> Tensor:
+    """In float32, or in float64 where it was."""
+    return x if x.dtype == torch.float64 else x.float()
 
 
 @dataclass

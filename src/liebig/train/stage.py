@@ -110,11 +110,7 @@ class TrainingStage(ABC, Generic[C, Obj]):
 
     def run(self) -> Trained:
         """Train and save; leaves `model/`, `log.jsonl` and the checkpoints in the folder."""
-        objective = self.start()
-        data = self.data(objective)
-        loop = self.config.loop
-        if data.batch_size is not None:
-            loop = loop.model_copy(update={"batch": data.batch_size})
+        objective, data, loop = self._opened()
         # Minutes hold as many steps as the machine has time for, so then it is shared with others; a number of steps
         # gives the same model whoever else is at work.
         shared = computing_threads() if loop.minutes is not None and loop.steps is None else nullcontext()
@@ -145,14 +141,15 @@ class TrainingStage(ABC, Generic[C, Obj]):
 
     def time_steps(self) -> StepTime:
         """Time a few steps of the training; leaves nothing that is of use in the folder."""
-        objective = self.start()
-        data = self.data(objective)
-        loop = self.config.loop
-        if data.batch_size is not None:
-            loop = loop.model_copy(update={"batch": data.batch_size})
+        objective, data, loop = self._opened()
         return time_steps(
             objective, data.batches, self.folder, data.epochs, loop=loop, optim=self.config.optim
         )
+
+    def _opened(self) -> tuple[Obj, Data, LoopConfig]:
+        objective, loop = self.start(), self.config.loop
+        data = self.data(objective)
+        return objective, data, loop.model_copy(update={"batch": data.batch_size or loop.batch})
 
     def say(self, text: str) -> None:
         """Tell the user something, once for all processes."""

@@ -29,7 +29,7 @@ from liebig.train.batch import Batch
 from liebig.train.distributed import ALONE, World
 from liebig.train.gradients import reduce_gradients, trainable
 from liebig.train.objective import Contrast, Objective, Represented
-from liebig.train.precision import autocast
+from liebig.train.precision import autocast, full
 
 FULL = (*machine.GPU_FULL, *machine.MEMORY_FULL)
 
@@ -105,7 +105,7 @@ class _Run:
             for i in range(len(self.pieces)):
                 represented = self._represent(i)
                 if represented.vectors is not None:
-                    self.seen.append(_full(represented.vectors.detach()))
+                    self.seen.append(full(represented.vectors.detach()))
                 self._backward(i, represented, None)
 
     def cached(self, whole: Batch) -> None:
@@ -130,11 +130,11 @@ class _Run:
                 kept = self._represent(i)
                 assert kept.vectors is not None, "a contrastive objective returns vectors"
                 vectors = kept.vectors.detach()
-            self.seen.append(_full(vectors))
+            self.seen.append(full(vectors))
             if self.constants is None:
                 with self._running(i, "constants"), torch.no_grad():
                     fixed.append(self.objective.constants(self.pieces[i]))
-        rows = [_full(x) for x in fixed if x is not None]
+        rows = [full(x) for x in fixed if x is not None]
         self.constants = torch.cat(rows) if rows else self.constants
         return kept
 
@@ -165,9 +165,9 @@ class _Run:
             self._add(name, mean)
             weight = self.objective.weights.get(name, 1.0)
             if weight and mean.requires_grad:
-                parts.append(_full(mean) * (weight * self.scale))
+                parts.append(full(mean) * (weight * self.scale))
         if cache is not None and represented.vectors is not None and len(represented.vectors):
-            vectors = _full(represented.vectors)
+            vectors = full(represented.vectors)
             parts.append((vectors * cache).sum())
             self._replayed(vectors.detach(), self.seen[i])
         if parts:
@@ -223,10 +223,6 @@ def _totals(
     return dict(zip(names[0], totals[:cut])), dict(zip(names[1], totals[cut:]))
 
 
-def _full(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float64 else x.float()
-
-
 @contextmanager
 def forked(device: torch.device) -> Iterator[None]:
     """The step's own random numbers leave everyone else's as they were."""
@@ -235,40 +231,35 @@ def forked(device: torch.device) -> Iterator[None]:
         yield
 
 
-def _is_full(error: RuntimeError) -> bool:
-    """Some libraries run out of memory under other names."""
-    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in FULL)
-
-
 @contextmanager
 def _noticed() -> Iterator[list[bool]]:
     """A list that is filled if memory ran out, not with the error, which would keep tensors. Others are raised."""
-    full: list[bool] = []
+    ran_out: list[bool] = []
     try:
-        yield full
-    except RuntimeError as error:
-        if not _is_full(error):
+        yield ran_out
+    except RuntimeError as error:  # some libraries run out of memory under other names
+        if not (isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in FULL)):
             raise
-        full.append(True)
+        ran_out.append(True)
 
 
 @contextmanager
 def _agreed(world: World) -> Iterator[None]:
     """Out of memory in one process is out of memory in all, so that none waits for a sum that never comes."""
-    with _noticed() as full:
+    with _noticed() as ran_out:
         yield
-    if world.any(bool(full)):
+    if world.any(bool(ran_out)):
         raise OutOfMemory
 
 
 @contextmanager
 def _alone_in_memory(world: World) -> Iterator[None]:
     """Between gathering and its gradient the processes cannot turn back together; alone, one can."""
-    with _noticed() as full:
+    with _noticed() as ran_out:
         yield
-    if full and world.size > 1:
+    if ran_out and world.size > 1:
         raise TrainingError(
             "the contrastive loss does not fit in memory", fix="use a smaller batch or fewer chunk_tokens"
         )
-    if full:
+    if ran_out:
         raise OutOfMemory
