@@ -56,8 +56,9 @@ def plan_papers(planned: Sequence[Planned], price: float) -> ResourcePlan:
                 rows.append((item.name, seconds / 3600))
                 rough |= not corpus.exact
     total = sum(hours for _, hours in rows)
-    width = max((len(name) for name, _ in rows), default=0)
-    lines = [f"{name:<{width}}  {hours:10,.2f} h  {hours * price:12,.2f}" for name, hours in rows]
+    width = max((len(name) for name, _ in rows), default=len("stage"))
+    lines = [f"{'stage':<{width}}  {'GPU':>12}  {'cost':>12}"]
+    lines += [f"{name:<{width}}  {hours:10,.2f} h  {hours * price:12,.2f}" for name, hours in rows]
     lines.append(
         f"{'all':<{width}}  {total:10,.2f} h  {total * price:12,.2f}  on one H200, at {price:g} an hour"
     )

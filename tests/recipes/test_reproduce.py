@@ -136,7 +136,9 @@ def test_what_cannot_be_run_says_why(name, says):
 
 def test_a_plan_counts_hours_and_money_once_per_stage(tmp_path):
     rows = select("cocondenser/table-5")
-    whole = plan_papers(list(planned(rows, tmp_path).made.values()), 3.0).document
+    plan = plan_papers(list(planned(rows, tmp_path).made.values()), 3.0)
+    assert plan.lines[0].split() == ["stage", "GPU", "cost"]
+    whole = plan.document
     first = plan_papers(list(planned(rows[:1], tmp_path).made.values()), 3.0).document
     assert whole["price"] == pytest.approx(3 * whole["hours"])
     assert first["stages"].items() <= whole["stages"].items()
