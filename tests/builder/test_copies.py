@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from liebig.bm25.analysis import Analyzer
 from liebig.builder.update import update
+from liebig.commands.search import document_cell
+from liebig.search.answer import by_document
 from liebig.search.retriever import Retriever
 
 TEXT = "".join(
@@ -42,6 +45,8 @@ def test_a_text_is_one_hit_that_names_where_else_it_is(built):
     hits = retriever.search("museum opened by the mayor", k=10, system="bm25")
     assert [hit.doc for hit in hits if "museum" in hit.text] == ["copy.txt"]
     assert hits[0].metadata["also_in"] == "link.md, mail.txt, opened.md"
+    cell = document_cell(by_document(hits[:1])[0], "museum", Analyzer())
+    assert cell.plain.split("\n")[0].endswith(", also in link.md, mail.txt, opened.md")
     assert (
         "3 documents are copies of others, wholly or nearly; a hit says where else it is (also in)" in lines
     )

@@ -146,6 +146,8 @@ def document_cell(document: DocumentResults, question: str, analyzer: Analyzer) 
     cell = Text(visible(document.title or document.doc), style="bold")
     about = [document.metadata.get("author", ""), dated(document.metadata)[1][:10]]
     facts = "".join(f", {visible(fact)}" for fact in about if fact)
+    copies = document.metadata.get("also_in")
+    facts += f", also in {visible(copies)}" if copies else ""
     cell.append(f"  {visible(document.doc) if document.title else ''}{facts}", style="dim")
     for result in document.results:
         cell.append(f"\n{result.rank}.", style="bold")
