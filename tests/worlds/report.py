@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from liebig.base.config import inputs, load
 from liebig.base.statistics import bootstrap
 from liebig.base.workspace import stage
 from liebig.evaluation.plots import Axes, Series, lines, write_svg
-from liebig.evaluation.results import PerQuery, Results, TaskResult, query_lines, to_json
+from liebig.evaluation.results import PerQuery, Results, TaskResult, query_lines
 from liebig.stages.report import ReportConfig, run
 
 NASTY = '<script>alert("x")</script> & "quotes"'
@@ -112,7 +113,7 @@ def _write_results(
         recall={"1": 0.2, "10": 0.5, "100": 0.9},
         **task,
     )
-    (folder / "results.json").write_text(json.dumps(to_json(Results(system, [result]))))
+    (folder / "results.json").write_text(json.dumps(asdict(Results(system, [result]))))
 
 
 def make_report(folders: list[Path], out: Path, **values: Any) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +66,6 @@ class PerQuery:
 
     def of(self, measure: str) -> NDArray[np.float64]:
         return self.values[:, self.measures.index(measure)]
-
-
-def to_json(results: Results) -> dict[str, Any]:
-    return asdict(results)
 
 
 def read_results(folder: Path) -> Results:

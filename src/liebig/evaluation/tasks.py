@@ -6,7 +6,7 @@ stay on disk and are streamed. The split is the one asked for, else the suite's,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -112,9 +112,8 @@ def _collection_task(
     if any(query.answers for query in collection.queries()):
         kinds["answers"] = collection.splits_of("splits") or ("all",)
     kind, split, suite = _choose(path, {k: v for k, v in kinds.items() if v}, kind, split, suite)
-    queries = (
-        {} if kind in ("pairs", "triplets") else _by_id(collection.queries(None if split == "all" else split))
-    )
+    asked = [] if kind in ("pairs", "triplets") else collection.queries(None if split == "all" else split)
+    queries = {query.id: query for query in asked}
     answerable = {name: query for name, query in queries.items() if query.answers or kind != "answers"}
     return Task(
         name=path.name,
@@ -246,7 +245,3 @@ def _name(path: Path) -> str:
     """The name of a folder or file; a file that is named after its split goes by its folder: stsb/test.csv is stsb."""
     name = path.name if path.is_dir() else path.name.split(".")[0]
     return path.absolute().parent.name if not path.is_dir() and split_in(name) == name else name
-
-
-def _by_id(queries: Iterable[Query]) -> dict[str, Query]:
-    return {query.id: query for query in queries}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from liebig.base.progress import quantity
 from liebig.evaluation.plots import Axes, Series, lines
@@ -88,23 +87,19 @@ def _thin(name: str, steps: Sequence[float], values: Sequence[float]) -> Series:
     return Series(name, x, y)
 
 
+RATES: dict[str, tuple[str, Callable[[Sequence[float]], Any], Callable[[float], str]]] = {
+    "tokens_per_second": ("tokens per second (median)", np.median, quantity),
+    "seconds_per_step": ("seconds per step (median)", np.median, "{:.3g}".format),
+    "waiting": ("share of time waiting for data", np.mean, "{:.1%}".format),
+    "peak_gib": ("peak memory of the device", np.max, "{:.1f} GiB".format),
+}
+
+
 def speed_of(timing: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Median rates and peak memory."""
-    rows: list[tuple[str, str]] = []
-    rate = _values(timing, "tokens_per_second")
-    if rate.size:
-        rows.append(("tokens per second (median)", quantity(float(np.median(rate)))))
-    seconds = _values(timing, "seconds_per_step")
-    if seconds.size:
-        rows.append(("seconds per step (median)", f"{np.median(seconds):.3g}"))
-    waiting = _values(timing, "waiting")
-    if waiting.size:
-        rows.append(("share of time waiting for data", f"{waiting.mean():.1%}"))
-    peak = _values(timing, "peak_gib")
-    if peak.size:
-        rows.append(("peak memory of the device", f"{peak.max():.1f} GiB"))
-    return rows
-
-
-def _values(timing: Sequence[dict[str, Any]], key: str) -> NDArray[np.float64]:
-    return np.array([line[key] for line in timing if key in line], dtype=np.float64)
+    """Rates and peak memory over the lines that have them."""
+    columns = {key: [line[key] for line in timing if key in line] for key in RATES}
+    return [
+        (name, in_words(float(over(columns[key]))))
+        for key, (name, over, in_words) in RATES.items()
+        if columns[key]
+    ]

@@ -12,7 +12,7 @@ from typing import Any
 
 from liebig.base.progress import counted
 from liebig.base.statistics import ALPHA, direction
-from liebig.evaluation.comparison import TaskComparison, compare_systems, gather
+from liebig.evaluation.comparison import compare_systems, gather, to_json
 from liebig.evaluation.plots import Axes, Series, intervals, lines
 from liebig.evaluation.results import RESULTS, Results, TaskResult, read_per_query, read_results
 from liebig.evaluation.stage_runs import StageRun
@@ -121,11 +121,9 @@ def _first(entry: Entry, measure: str) -> float:
 
 def _interval_plot(label: str, measure: str, entries: Sequence[Entry]) -> str:
     """The systems on the first measure of a task, best first."""
-    values = [
-        (entry.system, entry.task.measures[measure]) for entry in entries if measure in entry.task.measures
-    ]
-    rows = [(system, value.mean, value.low, value.high) for system, value in values]
-    return intervals(f"systems-{label}", sorted(rows, key=lambda row: -row[1]), Axes(measure, ""))
+    values = {entry.system: entry.task.measures.get(measure) for entry in entries}
+    rows = [(system, value.mean, value.low, value.high) for system, value in values.items() if value]
+    return intervals(f"systems-{label}", rows, Axes(measure, ""))
 
 
 def _recall_plot(label: str, entries: Sequence[Entry]) -> str | None:
@@ -149,38 +147,24 @@ def matrices_of(table: TaskTable, samples: int, seed: int) -> list[Matrix]:
         return []
     systems, queries = gather(list(rows), rows.values())
     comparison = compare_systems(systems, queries, baseline=None, samples=samples, seed=seed)
-    return matrices(table.label, comparison, "randomisation")
-
-
-def matrices(label: str, comparison: TaskComparison, test: str) -> list[Matrix]:
-    """The comparisons of each measure as a matrix."""
-    pairs = [
-        (pair.measure, pair.a, pair.b, pair.comparison.difference.mean, pair.adjusted)
-        for pair in comparison.pairs
-    ]
-    return _matrices(label, list(comparison.systems), pairs, test)
+    return _matrices(table.label, to_json(comparison, ALPHA))
 
 
 def stored_matrices(stage: StageRun) -> list[Matrix]:
     """The comparisons that `liebig compare` wrote; none for other stages."""
     tree: dict[str, Any] | None = stage.json("compare.json")
-    if tree is None:
-        return []
-    pairs = [
-        (p["measure"], p["a"], p["b"], p["comparison"]["difference"]["mean"], p["adjusted"])
-        for p in tree["pairs"]
-    ]
-    return _matrices(stage.name, tree["systems"], pairs, tree["test"])
+    return [] if tree is None else _matrices(stage.name, tree)
 
 
-def _matrices(
-    label: str, systems: Sequence[str], pairs: Sequence[tuple[str, str, str, float, float]], test: str
-) -> list[Matrix]:
+def _matrices(label: str, compared: Mapping[str, Any]) -> list[Matrix]:
+    """The comparisons of each measure as a matrix."""
     by_measure: dict[str, dict[tuple[str, str], Cell]] = {}
-    for measure, a, b, difference, p in pairs:
-        cells = by_measure.setdefault(measure, {})
+    for pair in compared["pairs"]:
+        a, b, p, difference = pair["a"], pair["b"], pair["adjusted"], pair["comparison"]["difference"]["mean"]
+        cells = by_measure.setdefault(pair["measure"], {})
         cells[a, b] = Cell(difference, p, _word(difference, p))
         cells[b, a] = Cell(-difference, p, _word(-difference, p))
+    systems, test = compared["systems"], compared["test"]
     return [Matrix(label, measure, systems, cells, test) for measure, cells in by_measure.items()]
 
 

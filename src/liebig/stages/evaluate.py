@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -19,7 +19,7 @@ from liebig.base.records import Title
 from liebig.base.workspace import Folder
 from liebig.collection import Collection
 from liebig.evaluation.drawn_tasks import CANDIDATES_DEPTH, build, draw_groups
-from liebig.evaluation.results import RESULTS, Results, TaskResult, query_lines, to_json
+from liebig.evaluation.results import RESULTS, Results, TaskResult, query_lines
 from liebig.evaluation.runs import needed_run, ranked_in, run_file
 from liebig.evaluation.scoring import (
     Bootstrap,
@@ -129,7 +129,7 @@ def write(folder: Folder, system: str, scored: Sequence[ScoredTask]) -> Results:
         write_lines(folder.path / values, query_lines(item.per_query, item.extra))
         entries.append(item.result(values))
     results = Results(system, entries, group_means(entries))
-    folder.write_json(RESULTS, to_json(results))
+    folder.write_json(RESULTS, asdict(results))
     folder.write_text("results.md", results_markdown(results))
     return results
 
