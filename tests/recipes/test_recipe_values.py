@@ -221,7 +221,6 @@ PAPERS: dict[str, dict[str, dict[str, Any]]] = {
             "model.loop.batch": 8,
             "model.loop.epochs": 5,
             "model.optim.lr": 5e-6,
-            "model.schedule.kind": "constant",
             "model.batching.search": "greedy",
             "model.negatives": 0,
             "dev-candidates.sources": [(1000, 99)],
