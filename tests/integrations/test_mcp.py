@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -19,7 +18,7 @@ from typer.testing import CliRunner
 from liebig.base.errors import DataError, install_command
 from liebig.builder.build import BuildConfig, build
 from liebig.cli import make_app
-from liebig.integrations.mcp import PAGE, make_server, pages_of
+from liebig.integrations.mcp import PAGE, HTTPEndpoint, make_server, pages_of
 from liebig.search.retriever import Retriever
 
 BARLEY = "Growth is limited by the scarcest nutrient."
@@ -230,14 +229,20 @@ def test_a_server_that_stops_leaves_no_call_behind(retriever, monkeypatch):
     from liebig.serve.middleware import Limits
     from tests.serve.conftest import running, until
 
-    begun = []
+    begun, closing, close = [], threading.Event(), HTTPEndpoint.close
+    before = set(threading.enumerate())  # servers of other tests have threads, too
 
     def slow(*given, **more):
         begun.append(given)
-        time.sleep(3)
+        assert closing.wait(60)
         raise DataError("there is nothing")
 
+    def close_soon(endpoint):
+        threading.Timer(0.2, closing.set).start()
+        close(endpoint)
+
     monkeypatch.setattr(Retriever, "answer", slow)
+    monkeypatch.setattr(HTTPEndpoint, "close", close_soon)
     monkeypatch.setattr("liebig.integrations.mcp.cores", lambda: 1)
     call = {"name": "search", "arguments": {"question": "barley", "system": "bm25"}}
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
@@ -252,7 +257,7 @@ def test_a_server_that_stops_leaves_no_call_behind(retriever, monkeypatch):
             clients.submit(ask)
         until(lambda: begun)
     assert len(begun) == 1
-    assert not any(thread.name.startswith("mcp") for thread in threading.enumerate())
+    assert not any(thread.name.startswith("mcp") for thread in set(threading.enumerate()) - before)
 
 
 def test_search_says_what_was_not_understood_and_keeps_to_a_budget(retriever):
