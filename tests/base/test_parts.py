@@ -149,6 +149,9 @@ def test_wrong_parts_are_one_sentence(parts, world, small_model, tmp_path):
     third = planned("encode", recipes(world, small_model)["encode"], tmp_path / "third")
     pipeline.run_stage(third.stage, third.config, third.out, StagePart(1, 3))
     refused([parts[0], third.out], r"is part 2/3, .*part-0 is part 1/2")
+    few = planned("encode", recipes(world, small_model)["encode"], tmp_path / "few")
+    pipeline.run_stage(few.stage, few.config, few.out, StagePart(0, 10**8))
+    refused([few.out], r"part 2/100000000, .* and 99,999,991 more are missing")
     (parts[1] / "shards" / "00001" / "vectors.npy").write_bytes(b"")
     refused(parts, "does not match the manifest")
 

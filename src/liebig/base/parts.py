@@ -24,6 +24,7 @@ from liebig.base.workspace import WHOLE, Folder, StagePart
 
 T = TypeVar("T")
 PIECES = "pieces"
+NAMED = 8  # missing parts that an error names
 
 
 def in_pieces(
@@ -105,13 +106,12 @@ def merge(table: Mapping[str, Stage], folders: Sequence[Path], out: Path) -> Non
                 f"is part {part}, as {parts[part]} is", file=folder, fix="name each part once"
             )
         parts[part] = folder
-    every = [
-        StagePart(place, StagePart.parse(first.part).of) for place in range(StagePart.parse(first.part).of)
-    ]
-    if missing := [str(part) for part in every if part not in parts]:
-        raise WorkspaceError(
-            f"part {', '.join(missing)} is missing", fix="make it with --part, and name it too"
-        )
+    of = StagePart.parse(first.part).of
+    every = (StagePart(place, of) for place in range(of))
+    if missing := list(islice((str(part) for part in every if part not in parts), NAMED)):
+        more = of - len(parts) - len(missing)
+        what = f"part {', '.join(missing)}" + (f" and {more:,} more are missing" if more else " is missing")
+        raise WorkspaceError(what, fix="make it with --part, and name it too")
     if first.kind not in table:
         raise RecipeError(f"there is no stage {first.kind!r}", file=folders[0])
     stage = table[first.kind]
@@ -130,7 +130,7 @@ def merge(table: Mapping[str, Stage], folders: Sequence[Path], out: Path) -> Non
         seed=first.seed,
         part_of=stage.part_of,
     ) as whole:
-        for part in every:
+        for part in sorted(parts, key=lambda part: part.place):
             _place(parts[part], whole)
         stage.run(known, whole)
 
