@@ -14,6 +14,7 @@ import inspect
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -310,6 +311,7 @@ def _check_names(tool: Tool, arguments: Mapping[str, object]) -> None:
         )
 
 
+@cache  # a schema takes milliseconds of the event loop
 def _description(tool: Tool) -> types.Tool:
     return types.Tool(
         name=tool.name,
