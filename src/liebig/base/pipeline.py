@@ -150,11 +150,7 @@ def _resolve(value: Any, done: Mapping[str, Path], path: Path | None, name: str)
 
 
 def run_stage(
-    stage: Stage,
-    config: Config,
-    out: Path,
-    part: workspace.StagePart = workspace.WHOLE,
-    lasting: bool = True,
+    stage: Stage, config: Config, out: Path, part: workspace.StagePart = workspace.WHOLE, lasting: bool = True
 ) -> None:
     """Run one stage, or a part of it, into its folder."""
     known = resolved(config)

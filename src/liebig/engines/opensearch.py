@@ -55,10 +55,7 @@ def index_body(shape: TableShape, mark: str) -> dict[str, Any]:
         fields |= {"language": {"type": "keyword"}, "metadata": {"type": "object", "enabled": False}}
     if shape.terms:
         weights = {"type": "custom", "tokenizer": "whitespace", "filter": ["delimited_term_freq"]}
-        product = {
-            "type": "scripted",
-            "script": {"source": f"return query.boost * doc.freq / {SCALE}.0;"},
-        }
+        product = {"type": "scripted", "script": {"source": f"return query.boost * doc.freq / {SCALE}.0;"}}
         settings |= {"analysis": {"analyzer": {"weights": weights}}, "similarity": {"product": product}}
         fields["terms"] = {
             "type": "text", "analyzer": "weights", "search_analyzer": "whitespace", "similarity": "product",

@@ -92,11 +92,7 @@ class Lexical(System):
     """A BM25 index."""
 
     def __init__(
-        self,
-        index: BM25,
-        threads: int = 1,
-        mask: NDArray[np.bool_] | None = None,
-        id_of: IdOf | None = None,
+        self, index: BM25, threads: int = 1, mask: NDArray[np.bool_] | None = None, id_of: IdOf | None = None
     ) -> None:
         self.name, self.index, self.threads, self._mask = "bm25", index, threads, mask
         self._id = id_of or cached_ids(index)

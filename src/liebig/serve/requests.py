@@ -16,9 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from liebig.search.answer import Sort
 from liebig.search.query_language import HELP
 from liebig.search.retriever_folder import SystemName
-from liebig.serve.middleware import (
-    PARSED,
-)
+from liebig.serve.middleware import PARSED
 
 
 class ParsedRequest(Request):
@@ -39,8 +37,6 @@ class ParsedRoute(APIRoute):
 
         return handle_parsed
 
-
-System = SystemName
 
 Texts = Annotated[list[str], Field(fail_fast=True)]  # one error is reported, so the first one suffices
 
@@ -64,7 +60,9 @@ class SearchRequest(Own):
         description=f"The question, or words; it may have {HELP}.", examples=["merge two sorted lists"]
     )
     k: int | None = Field(None, ge=1, description="Number of passages (default 10).")
-    system: System | None = Field(None, description="The system to use (default: the one the build chose).")
+    system: SystemName | None = Field(
+        None, description="The system to use (default: the one the build chose)."
+    )
     filters: Filters | None = Field(
         None,
         description="Metadata fields, each with its required value, a list of accepted values, or a range: "
@@ -91,7 +89,7 @@ class CompareRequest(Own):
     """A search with two systems side by side."""
 
     query: str = Field(description="The question, or words.", examples=["merge two sorted lists"])
-    systems: Annotated[list[System], Field(min_length=1, max_length=2, fail_fast=True)] = Field(
+    systems: Annotated[list[SystemName], Field(min_length=1, max_length=2, fail_fast=True)] = Field(
         description="One or two systems.", examples=[["bm25", "dense"]]
     )
     k: int | None = Field(None, ge=1, le=100, description="Number of passages per system (default 10).")
@@ -103,7 +101,9 @@ class ContextRequest(Own):
 
     query: str = Field(description="As in /search.", examples=["merge two sorted lists"])
     tokens: int = Field(2000, ge=1, le=100_000, description="Budget of tokens, which are estimated.")
-    system: System | None = Field(None, description="The system to use (default: the one the build chose).")
+    system: SystemName | None = Field(
+        None, description="The system to use (default: the one the build chose)."
+    )
     filters: Filters | None = Field(None, description="As in /search.")
 
 

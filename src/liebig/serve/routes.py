@@ -27,25 +27,11 @@ from liebig.formats.ledger import FILES, SKIPPED
 from liebig.integrations.ask import ChatModel, CitationCheck, messages_of
 from liebig.search.answer import SearchAnswer
 from liebig.search.context import PromptContext, looked_at, within_budget
+from liebig.search.retriever_folder import SystemName
 from liebig.serve.engine import SearchQuery, ServingEngine, frozen, words_of
-from liebig.serve.middleware import (
-    Busy,
-    Guard,
-    Refusal,
-    check_k,
-    check_query,
-    handle_errors,
-    reply,
-)
+from liebig.serve.middleware import Busy, Guard, Refusal, check_k, check_query, handle_errors, reply
 from liebig.serve.query_log import QueryLog, QueryLogging
-from liebig.serve.requests import (
-    CompareRequest,
-    ContextRequest,
-    ExplainRequest,
-    ParsedRoute,
-    SearchRequest,
-    System,
-)
+from liebig.serve.requests import CompareRequest, ContextRequest, ExplainRequest, ParsedRoute, SearchRequest
 from liebig.serve.result_rows import document_rows, document_view, side_by_side, why_nothing, with_snippets
 from liebig.serve.vector_routes import embed_routes
 
@@ -68,7 +54,7 @@ def search_routes(engine: ServingEngine) -> APIRouter:
     async def search_get(
         q: Annotated[str, Query(description="The question.")],
         k: Annotated[int | None, Query(ge=1, description="Number of passages (default 10).")] = None,
-        system: Annotated[System | None, Query(description="The system to use.")] = None,
+        system: Annotated[SystemName | None, Query(description="The system to use.")] = None,
         group: Annotated[bool, Query(description="Passages of one document together.")] = False,
     ) -> Response:
         request = SearchRequest.model_validate({"query": q, "k": k, "system": system, "group": group})

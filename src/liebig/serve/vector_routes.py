@@ -15,18 +15,8 @@ from fastapi import APIRouter, Response
 from liebig.model.settings import Floats
 from liebig.search.embed import Embedding
 from liebig.serve.engine import ServingEngine
-from liebig.serve.middleware import (
-    Refusal,
-    check_query,
-    check_texts,
-    reply,
-)
-from liebig.serve.requests import (
-    EmbeddingsRequest,
-    EmbedRequest,
-    ParsedRoute,
-    RerankRequest,
-)
+from liebig.serve.middleware import Refusal, check_query, check_texts, reply
+from liebig.serve.requests import EmbeddingsRequest, EmbedRequest, ParsedRoute, RerankRequest
 from liebig.vectors.quantise import unit_length
 
 
