@@ -141,14 +141,10 @@ def evaluate(
         for name, value in (terms | metrics).items():
             sums[name] = sums[name] + value if name in sums else value
     divisors = world.counts(counts) | dict.fromkeys(per_batch, batches)
-    names = sorted(sums, key=_rank)
+    # Partners found first, then accuracies, then losses: the first measure decides which checkpoint is best.
+    names = sorted(sums, key=lambda name: (name != "partner_accuracy", "accuracy" not in name, name))
     sums_of_all = world.total(torch.stack([sums[name].double() for name in names]))
     return {name: float(value) / divisors[name] for name, value in zip(names, sums_of_all)}
-
-
-def _rank(name: str) -> tuple[bool, bool, str]:
-    """Partners found first, then accuracies, then losses: the first measure decides which checkpoint is best."""
-    return name != "partner_accuracy", "accuracy" not in name, name
 
 
 @torch.no_grad()

@@ -195,48 +195,26 @@ class ScheduleConfig(Config):
         return self
 
 
-Shape = Callable[[float], float]
-
-
-def linear(progress: float) -> float:
-    """From 1 to 0 in a straight line."""
-    return 1 - progress
-
-
-def cosine(progress: float) -> float:
-    """From 1 to 0 along half a cosine."""
-    return (1 + math.cos(math.pi * progress)) / 2
-
-
-def constant(progress: float) -> float:
-    """1 throughout."""
-    return 1.0
-
-
-def trapezoid(share: float) -> Shape:
-    """1, and a straight line down to 0 over the last `share` of the way."""
-    return lambda progress: min(1.0, (1 - progress) / share)
-
-
-def factor(step: float, total: int, *, shape: Shape, warmup: int, final: float) -> float:
-    """Share of the highest learning rate at `step` of `total`; step 0 is the first update.
+def build_schedule(config: ScheduleConfig, total: int) -> Callable[[float], float]:
+    """Share of the highest learning rate at a step of `total`; step 0 is the first update.
 
     The warm-up rises from 1/w to 1 over w steps; the last step of a falling schedule is one step above its end.
     """
-    if step < warmup:
-        return (step + 1) / warmup
-    progress = min(1.0, (step - warmup) / max(1, total - warmup))
-    return final + (1 - final) * shape(progress)
-
-
-def build_schedule(config: ScheduleConfig, total: int) -> Callable[[float], float]:
-    """The schedule of a recipe for a run of `total` steps."""
     warmup = config.warmup_steps if config.warmup_steps is not None else round(config.warmup_ratio * total)
-    shapes: dict[str, Shape] = {
-        "linear": linear,
-        "cosine": cosine,
-        "constant": constant,
-        # The fall takes its share of all steps, while progress counts those after the warm-up.
-        "trapezoid": trapezoid(min(1.0, config.decay_ratio * total / max(1, total - warmup))),
+    left = max(1, total - warmup)
+    # The fall takes its share of all steps, while progress counts those after the warm-up.
+    fall = min(1.0, config.decay_ratio * total / left)
+    shapes: dict[str, Callable[[float], float]] = {
+        "linear": lambda progress: 1 - progress,
+        "cosine": lambda progress: (1 + math.cos(math.pi * progress)) / 2,
+        "constant": lambda progress: 1.0,
+        "trapezoid": lambda progress: min(1.0, (1 - progress) / fall),
     }
-    return lambda step: factor(step, total, shape=shapes[config.kind], warmup=warmup, final=config.final)
+    shape = shapes[config.kind]
+
+    def factor(step: float) -> float:
+        if step < warmup:
+            return (step + 1) / warmup
+        return config.final + (1 - config.final) * shape(min(1.0, (step - warmup) / left))
+
+    return factor

@@ -170,23 +170,22 @@ class Sparse:
         return self.toward(members).masked_fill_(~there, -torch.inf)
 
     def block(self, rows: Tensor) -> Tensor:
-        place = torch.full((len(self),), -1)
-        place[rows] = torch.arange(len(rows))
-        owner, places = self._entries(rows)
-        columns = place[self.columns[places]]
-        inside = columns >= 0
+        owner, columns, values = self._among(rows)
         table = torch.zeros(len(rows), len(rows))
-        index = (owner[inside], columns[inside])
-        return table.index_put_(index, self.values[places][inside], accumulate=True)
+        return table.index_put_((owner, columns), values, accumulate=True)
 
     def take(self, rows: Tensor) -> Sparse:
+        owner, columns, values = self._among(rows)
+        return Sparse(torch.searchsorted(owner, torch.arange(len(rows) + 1)), columns, values)
+
+    def _among(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The entries among some pairs: the places of both in `rows`, and the values."""
         place = torch.full((len(self),), -1)
         place[rows] = torch.arange(len(rows))
         owner, places = self._entries(rows)
         columns = place[self.columns[places]]
         inside = columns >= 0
-        bounds = torch.searchsorted(owner[inside], torch.arange(len(rows) + 1))
-        return Sparse(bounds, columns[inside], self.values[places][inside])
+        return owner[inside], columns[inside], self.values[places][inside]
 
     def nearest(self, k: int) -> Tensor:
         """A run's scores are kept for both sides together: the 2k highest of a pair."""

@@ -38,8 +38,8 @@ SHORTEST_SPAN = 0.10  # of inverse cloze by spans, as a share of the block
 class BlockSource:
     """One sequence an example: a block of at most `limit` tokens, the special ones not counted.
 
-    `layout` is the seed that the short targets are drawn from. A sentence longer than the limit is a block of its
-    own, of which a random window is drawn at each visit. `least` leaves out blocks of fewer sentences.
+    A sentence longer than the limit is a block of its own, of which a random window is drawn at each visit. `least`
+    leaves out blocks of fewer sentences.
     """
 
     class Config(StoreSource):
@@ -61,11 +61,9 @@ class BlockSource:
         def open_store(self, store: TokenStore, limit: int) -> ExampleSource:
             return BlockSource(store, limit, short=self.short)
 
-    def __init__(
-        self, store: TokenStore, limit: int, *, short: float = SHORT, layout: int = 0, least: int = 1
-    ) -> None:
+    def __init__(self, store: TokenStore, limit: int, *, short: float = SHORT, least: int = 1) -> None:
         self.store, self.limit, self.short, self.least = store, limit, short, least
-        self._key = rng.key(layout)
+        self._key = rng.key(0)  # of short targets
         self._levels, self._frame = Levels.of(store), SpecialTokens.of(store.tokenizer)
         self._starts, counts, self.tokens = _survey_blocks(self._levels, self._key, limit, short, least)
         self._ends = np.cumsum(counts)
@@ -149,9 +147,8 @@ class ClozeSource:
         keep: float = KEEP,
         ratio: tuple[float, float] | None = None,
         short: float = SHORT,
-        layout: int = 0,
     ) -> None:
-        self._blocks = BlockSource(store, limit, short=short, layout=layout, least=2)
+        self._blocks = BlockSource(store, limit, short=short, least=2)
         self.store, self.limit, self.keep, self.ratio = store, limit, keep, ratio
         self._frame = SpecialTokens.of(store.tokenizer)
 

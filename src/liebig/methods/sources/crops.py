@@ -30,7 +30,7 @@ SHIFT = 1 << 33  # the counter of a document's shift, above those of examples
 class CropSource:
     """Pairs of crops, each a share of the window from U(ratio); the sequences of example i are 2i and 2i+1.
 
-    Documents under `minimum` tokens are left out (`skipped` counts them).
+    Documents of one token are left out (`skipped` counts them).
     """
 
     class Config(Views, StoreSource):
@@ -80,11 +80,10 @@ class CropSource:
         *,
         ratio: tuple[float, float] = (0.05, 0.5),
         across: bool = False,
-        minimum: int = 2,
     ) -> None:
         self.store, self.window, self.ratio, self.across = store, window, ratio, across
         self._frame = SpecialTokens.of(store.tokenizer)
-        self._table = None if across else DocumentTable(store, minimum, window)
+        self._table = None if across else DocumentTable(store, 2, window)
         self.skipped = 0 if self._table is None else self._table.skipped
         if len(self) == 0:
             raise DataError(
