@@ -48,6 +48,11 @@ def test_no_sentence_comes_twice():
     assert [source.text for source in context.sources] == ["Rain falls. Snow melts.", "Wind blows."]
 
 
+def test_a_sentence_larger_than_the_budget_is_passed_over():
+    context = within_budget("", results("A table | " * 50, "Rain falls.", "Snow melts."), 12)
+    assert [(source.number, source.id) for source in context.sources] == [(1, "p1")]
+
+
 def test_a_source_says_its_file_and_page():
     (source,) = within_budget("", results("A is b.", path="x/y.pdf", page="3"), 100).sources
     assert source.label == "[1] Title (x/y.pdf, page 3)"

@@ -1,8 +1,9 @@
 """The best passages of a question within a budget of tokens, numbered, ready to be pasted into a prompt.
 
 Passages come in the order of their rank. A sentence that an earlier source has is left out, so that passages that
-overlap or repeat each other are not given twice; the last source is cut behind a whole sentence. Tokens are estimated
-(`tokens_in`), because every language model counts in its own way. Cost: one search, and a pass over the texts.
+overlap or repeat each other are not given twice; the last source is cut behind a whole sentence. A passage whose first
+sentence takes more than the whole budget, such as a table, is passed over. Tokens are estimated (`tokens_in`), because
+every language model counts in its own way. Cost: one search, and a pass over the texts.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def within_budget(
             whole = len(kept) == len(sentences)
             sources.append(source if whole else replace(source, text=" ".join(kept)))
             used = tokens - room
-        if len(kept) < len(new):
+        if sources and len(kept) < len(new):
             break
     if results and not sources:
         notes = (*notes, f"{tokens} tokens have no room for a sentence.")
