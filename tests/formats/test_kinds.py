@@ -430,6 +430,14 @@ def test_archives_of_one_file_in_a_folder_have_ids_of_their_own(tmp_path):
     assert ids == ["one.zip/notes.txt", "two.zip/notes.txt"]
 
 
+def test_a_colon_in_an_archive_is_part_of_a_name_unless_it_is_that_of_a_drive(tmp_path):
+    (tmp_path / "x.zip").write_bytes(made.archive_of({"Risk: a review.md": "# A\n", "b.md": "# B\n"}))
+    assert documents(tmp_path / "x.zip")[0] == ["Risk: a review.md", "b.md"]
+    (tmp_path / "y.zip").write_bytes(made.archive_of({"C:\\a.md": "# A\n", "b.md": "# B\n"}))
+    with pytest.raises(DataError, match="points outside"):
+        documents(tmp_path / "y.zip")
+
+
 def test_a_name_in_an_archive_that_is_not_utf8_is_listed(tmp_path):
     (tmp_path / "x.tar").write_bytes(
         made.tar_of({"a.md": b"# A\n", "b.md": b"# B\n", "m\udcfchle.md": b"# C\n"}, "w")

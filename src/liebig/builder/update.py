@@ -356,7 +356,7 @@ def built_with(
         raise RecipeError(
             f"was built with a converter for {', '.join(sorted(lost))}, and there is none now",
             file=out,
-            fix=f"give --convert again, or write it in {config_file()}",
+            fix=f"write it in {config_file()}, or give --convert to liebig update",
         )
     return BuildConfig(sources=given, strict=strict, convert=convert, **known)
 

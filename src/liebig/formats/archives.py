@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import posixpath
+import re
 import shutil
 import tarfile
 import tempfile
@@ -28,6 +29,7 @@ from liebig.formats.left_out import by_name
 SPOOL = 1 << 20  # bytes of an archive in an archive that stay in memory
 OPEN_ARCHIVES = 32
 TARS = (".tar", ".tgz", ".tbz2", ".txz", *(f".tar{suffix}" for suffix in PACKED))
+DRIVE = re.compile(r"[A-Za-z]:")  # of Windows; any other colon is part of a name
 MEMBERS = 100_000  # files of an archive
 LONGEST = 4096  # bytes of a member's path, as of a path on disk
 DEEPEST = 64  # folders of such a path: the names below are copied for each
@@ -130,7 +132,7 @@ def _wrong(name: str) -> str:
 def _inside(source: InputSource, members: Members) -> Members:
     """The members of an archive without clutter; one that points outside is refused."""
     for name in members:
-        is_absolute = name.startswith(("/", "\\")) or ":" in name
+        is_absolute = name.startswith(("/", "\\")) or DRIVE.match(name)
         if is_absolute or ".." in PurePosixPath(name.replace("\\", "/")).parts:
             raise DataError(
                 f"the archive has a member that points outside of it, {name!r}", file=source.label
