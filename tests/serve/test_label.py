@@ -12,6 +12,7 @@ import pytest
 from liebig.base.errors import DataError, RecipeError
 from liebig.builder.user_questions import read_file
 from liebig.search.answer import Result
+from liebig.search.retriever import Retriever
 from liebig.serve.label import Labelling, label_routes, pooled
 from liebig.serve.middleware import Refusal
 
@@ -146,6 +147,16 @@ def test_the_routes_show_questions_and_save_judgements(serving, retriever, tmp_p
         assert (unknown.status_code, "no passage 'nosuch'" in unknown.text) == (404, True)
         assert client.get("/label").status_code == 200
     assert json.loads((tmp_path / "j.jsonl").read_text()) == sent
+
+
+def test_passages_are_judged_without_their_markup(serving, new_generation, tmp_path):
+    text = "**Barley** grows by `work`."
+    new_generation(tmp_path / "notes", {"barley": ("Barley", "en", [("", [text])])}, 1)
+    labelling = Labelling(tmp_path / "out.jsonl", ["barley"])
+    retriever = Retriever.from_folder(tmp_path / "notes")
+    with serving(retriever, more=lambda engine: label_routes(engine, labelling)) as address:
+        (passage,) = httpx.get(f"{address}/label/question").json()["passages"]
+    assert passage["text"] == "Barley grows by work."
 
 
 def test_without_questions_one_is_asked_for(serving, retriever, tmp_path):

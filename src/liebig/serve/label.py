@@ -28,6 +28,7 @@ from liebig.base.records import Passage
 from liebig.builder.user_questions import UNJUDGED, incomplete_line, read_file
 from liebig.formats.output import json_line
 from liebig.search.answer import Result
+from liebig.search.explain import without_markup
 from liebig.search.retriever_folder import WORK
 from liebig.serve.engine import SearchQuery, ServingEngine
 from liebig.serve.middleware import Refusal, check_query, reply
@@ -239,7 +240,7 @@ async def _shown(engine: ServingEngine, labelling: Labelling, number: int) -> di
         {
             "id": r.id,
             "title": r.title,
-            "text": r.text,
+            "text": without_markup(r.text),
             "doc": r.doc,
             "file": r.metadata.get("path") or r.doc,
             "original": engine.originals.address(Passage(r.id, r.text, r.title, r.doc), r.metadata),
