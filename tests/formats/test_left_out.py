@@ -1,5 +1,6 @@
 """What nobody means is left out of a folder, with a reason; patterns and ignore files decide before the usual rules."""
 
+import shutil
 import zipfile
 
 import pytest
@@ -91,18 +92,44 @@ def test_what_was_named_is_read_whatever_its_name(folder):
     assert [file.name for file in source_of(folder / ".hidden.md").files()] == [".hidden.md"]
 
 
-def test_an_archive_leaves_out_the_same_names(folder, tmp_path):
-    with zipfile.ZipFile(tmp_path / "in.zip", "w") as archive:
-        for name in (
-            "a.md",
-            "notes/c.md",
-            ".git/HEAD",
-            "node_modules/x.md",
-            "src/__pycache__/x.txt",
-            "~$a.docx",
-        ):
-            archive.writestr(name, "Text.")
-    assert read(tmp_path / "in.zip") == {"a.md", "notes/c.md"}
+RULES = [
+    {},
+    {"exclude": ("notes/",)},
+    {"exclude": ("/notes/c.md", "!.hidden.md")},
+    {"include": ("*.md",)},
+    {"ignore_files": False},
+]
+
+
+@pytest.mark.parametrize("kind", ["zip", "gztar"])
+@pytest.mark.parametrize("rules", RULES)
+def test_an_archive_leaves_out_what_its_folder_does(folder, tmp_path, kind, rules):
+    (folder / "notes" / ".gitignore").write_text("old/\n")
+    archive = shutil.make_archive(str(tmp_path / "packed"), kind, tmp_path, "in")
+    assert read(archive, **rules) == read(folder, **rules)
+    inside = {label.removeprefix(f"{archive}!in/"): why for label, why in reasons(archive, **rules).items()}
+    assert inside == reasons(folder, **rules)
+
+
+def test_rules_hold_in_archives_of_a_folder_and_in_those_in_them(folder, tmp_path):
+    with zipfile.ZipFile(tmp_path / "inner.zip", "w") as inner:
+        for name in ("in/a.md", "in/b.txt", "__MACOSX/in/._a.md"):
+            inner.writestr(name, "Text.")
+    with zipfile.ZipFile(folder / "outer.zip", "w") as outer:
+        for name in ("c.md", "d.txt", ".gitignore", "__MACOSX/._inner.zip"):
+            outer.writestr(name, "/inner.zip/b.txt\n")
+        outer.write(tmp_path / "inner.zip", "inner.zip")
+    assert {path for path in read(folder, exclude=("outer.zip/d.txt",)) if "zip" in path} == {
+        "outer.zip/c.md",
+        "outer.zip/inner.zip/a.md",
+    }
+    listed = {path: why for path, why in reasons(folder).items() if "zip" in path}
+    assert listed == {
+        "outer.zip!.gitignore": "hidden",
+        "outer.zip!inner.zip/b.txt": "listed in .gitignore",
+        "outer.zip!inner.zip/__MACOSX/": "a cache",
+        "outer.zip!__MACOSX/": "a cache",
+    }
 
 
 def test_a_pattern_that_cannot_be_read_is_one_sentence(folder):

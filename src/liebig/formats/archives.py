@@ -15,16 +15,16 @@ import tempfile
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property, lru_cache, partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, cached_property, lru_cache, partial
 from itertools import islice
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO, NamedTuple, cast
 
 from liebig.base.errors import DataError
 from liebig.formats.compressed import BUFFER, PACKED, check_growth
 from liebig.formats.inputs import DAMAGE, InputSource, Stamp, Stored, printable
-from liebig.formats.left_out import by_name
+from liebig.formats.left_out import IGNORE_FILES, LARGEST, MARKS, USUAL, FolderRules, by_name
 
 SPOOL = 1 << 20  # bytes of an archive in an archive that stay in memory
 OPEN_ARCHIVES = 32
@@ -96,20 +96,34 @@ class MemberSource(InputSource):
         ]
 
 
-def unwrap(source: InputSource, pairs: Iterable[tuple[str, Member]]) -> InputSource:
-    """One file stands for itself; one folder for its contents. Of members of one name the last one counts."""
+def unwrap(
+    source: InputSource,
+    pairs: Iterable[tuple[str, Member]],
+    rules: FolderRules = FolderRules(USUAL),  # noqa: B008  frozen
+    place: str = "",
+) -> InputSource:
+    """One file stands for itself; one folder for its contents. Of members of one name the last one counts.
+
+    What the rules leave out is listed; `place` is where the archive lies below the source that was named.
+    """
     pairs = list(pairs)
-    kept, flaws = _with_nested(source, _inside(source, dict(pairs)))
-    wrong = {name: why for name in kept if (why := _wrong(name))}
-    kept = {name: member for name, member in kept.items() if name not in wrong}
-    if not kept:
+    members, flaws = _with_nested(source, _inside(source, dict(pairs)))
+    wrong = {name: why for name in members if (why := _wrong(name))}
+    members = {name: member for name, member in members.items() if name not in wrong}
+    own = [name for name in members if not _is_clutter(name)]
+    if not own:
         raise DataError("the archive is empty", file=source.label)
+    top = own[0] if len(own) == 1 else _top(own)
+    kept, left_out = members, dict[str, str]()
+    try:
+        kept, left_out = _meant(members, top if len(own) > 1 else "", rules, place, f"{source.label}!")
+    except DataError as error:  # an ignore file that cannot be understood
+        flaws.append(error)
     tree: InputSource = MemberSource(source.label + "!", source.name, kept, source)
-    while len(children := tree.children()) == 1:
-        tree = children[0]
-        if not tree.is_folder:
-            break
+    for part in filter(None, top.split("/")):
+        tree = next((child for child in tree.children() if child.name == part), tree)
     tree.subpath = tree.location = ""
+    tree.left_out = tuple((f"{source.label}!{name}", reason) for name, reason in left_out.items())
     repeated = [(name, n) for name, n in Counter(name for name, _ in pairs).items() if n > 1 and name in kept]
     tree.flaws = (
         *flaws,
@@ -122,6 +136,73 @@ def unwrap(source: InputSource, pairs: Iterable[tuple[str, Member]]) -> InputSou
     return tree
 
 
+def _meant(
+    members: Members, top: str, rules: FolderRules, place: str, label: str
+) -> tuple[Members, dict[str, str]]:
+    """The members that the rules, relative to the folder `top`, do not leave out, and why the others are."""
+    folders = set[str]()
+    for name in members:
+        while (name := name.rpartition("/")[0]) and name not in folders:
+            folders.add(name)
+    inside: dict[str, FolderRules | None] = {}  # of each folder; None if it is left out
+    left_out: dict[str, str] = {}
+    start = top.strip("/")
+
+    @cache
+    def below(folder: str) -> str:
+        return "/".join(filter(None, (place, folder.removeprefix(start).strip("/"))))
+
+    def rules_in(folder: str) -> FolderRules | None:
+        if folder not in inside:
+            parent, _, name = folder.rpartition("/")
+            above, reason = rules if folder in ("", start) else rules_in(parent), ""
+            if above is not None and folder not in ("", start):
+                marks = (
+                    why for mark, why in MARKS.items() if (f := f"{folder}/{mark}") in members or f in folders
+                )
+                reason = above.reason(name, below(parent), True) or next(marks, "")
+            if reason:
+                left_out[f"{folder}/"] = reason
+            texts = {
+                n: _text_of(members[f]) for n in IGNORE_FILES if (f := f"{folder}/{n}".lstrip("/")) in members
+            }
+            inside[folder] = None
+            if above is not None and not reason:
+                inside[folder] = above.with_files(below(folder), texts, Path(label + folder))
+        return inside[folder]
+
+    kept = Members()
+    for name, member in members.items():
+        folder, _, file = name.rpartition("/")
+        if (here := rules_in(folder)) is None:
+            continue
+        if reason := here.reason(file, below(folder), False):
+            left_out[name] = reason
+        else:
+            kept[name] = member
+    return kept, left_out
+
+
+def _text_of(member: Member) -> str:
+    """The text of an ignore file; none if it cannot be read."""
+    try:
+        with member.open() as stream:
+            return stream.read(LARGEST).decode("utf-8", "replace")
+    except (DataError, *DAMAGE):
+        return ""
+
+
+def _top(names: Sequence[str]) -> str:
+    """The innermost folder that all of some members lie in, with a slash; "" if there is none."""
+    top = ""
+    while len(parts := {name[len(top) :].partition("/")[:2] for name in names}) == 1:
+        [(folder, slash)] = parts
+        if not slash:
+            break
+        top += f"{folder}/"
+    return top
+
+
 def _wrong(name: str) -> str:
     """Why a member of this name is not read; "" if it is."""
     if printable(name) != name:
@@ -130,14 +211,14 @@ def _wrong(name: str) -> str:
 
 
 def _inside(source: InputSource, members: Members) -> Members:
-    """The members of an archive without clutter; one that points outside is refused."""
+    """The members of an archive; one that points outside is refused."""
     for name in members:
         is_absolute = name.startswith(("/", "\\")) or DRIVE.match(name)
         if is_absolute or ".." in PurePosixPath(name.replace("\\", "/")).parts:
             raise DataError(
                 f"the archive has a member that points outside of it, {name!r}", file=source.label
             )
-    return {name: member for name, member in members.items() if not _is_clutter(name)}
+    return members
 
 
 def _with_nested(source: InputSource, members: Members) -> tuple[Members, list[DataError]]:
@@ -152,7 +233,7 @@ def _with_nested(source: InputSource, members: Members) -> tuple[Members, list[D
     for name, member in members.items():
         nested = OpenedSource(PurePosixPath(name).name, f"{source.label}!{name}", member.open)
         try:
-            pairs = archive_members(nested)
+            pairs = None if _is_clutter(name) else archive_members(nested)
             if pairs is None:
                 expanded[name] = member
                 continue
@@ -162,7 +243,9 @@ def _with_nested(source: InputSource, members: Members) -> tuple[Members, list[D
             if seen > MEMBERS:
                 what = f"the archive that it lies in has more than {MEMBERS:,} files with those of archives"
                 raise DataError(what, file=nested.label, fix="unpack it and name the folder")
-            inner = _below_one_folder(_inside(nested, dict(listed)))
+            inner = _inside(nested, dict(listed))
+            top = _top([path for path in inner if not _is_clutter(path)])
+            inner = {path.removeprefix(top): part for path, part in inner.items()}
             grown = total + sum(part.stored.size for part in inner.values())
             check_growth(grown, packed, nested.label)
         except DataError as error:
@@ -171,13 +254,6 @@ def _with_nested(source: InputSource, members: Members) -> tuple[Members, list[D
             total = grown
             expanded |= {f"{name}/{path}": part for path, part in inner.items()}
     return expanded, flaws
-
-
-def _below_one_folder(members: Members) -> Members:
-    """Members without the folder that all of them lie in."""
-    while len({name.partition("/")[0] for name in members}) == 1 and all("/" in name for name in members):
-        members = {name.partition("/")[2]: member for name, member in members.items()}
-    return members
 
 
 def archive_members(source: InputSource) -> Iterator[tuple[str, Member]] | None:

@@ -10,7 +10,7 @@ some microseconds per file and pattern.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -120,9 +120,17 @@ class FolderRules:
     files: tuple[IgnoreFile, ...] = ()
 
     def inside(self, folder: Path, subpath: str, names: Sequence[str]) -> FolderRules:
-        own = [name for name in IGNORE_FILES if self.rules.ignore_files and name in names]
-        made = [(name, spec) for name in own if (spec := _read(folder / name)) is not None]
-        more = tuple(IgnoreFile(subpath, name, spec) for name, spec in made)
+        texts = {
+            name: _read(folder / name) for name in IGNORE_FILES if self.rules.ignore_files and name in names
+        }
+        return self.with_files(subpath, texts, folder)
+
+    def with_files(self, subpath: str, texts: Mapping[str, str], folder: Path = Path()) -> FolderRules:
+        """The rules with those of a folder's ignore files."""
+        if not self.rules.ignore_files:
+            return self
+        made = [(name, compiled(text.splitlines(), folder / name)) for name, text in texts.items()]
+        more = tuple(IgnoreFile(subpath, name, spec) for name, spec in made if spec is not None)
         return FolderRules(self.rules, self.files + more) if more else self
 
     def reason(self, name: str, subpath: str, is_folder: bool) -> str:
@@ -152,14 +160,13 @@ def marked(folder: Path) -> str:
     return next((reason for mark, reason in MARKS.items() if os.path.exists(folder / mark)), "")
 
 
-def _read(path: Path) -> GitIgnoreSpec | None:
+def _read(path: Path) -> str:
     try:
         if not path.is_file() or path.stat().st_size > LARGEST:
-            return None
-        text = path.read_text(encoding="utf-8", errors="replace")
+            return ""
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return None
-    return compiled(text.splitlines(), path)
+        return ""
 
 
 def is_left_out(path: Path, source: Path, rules: LeaveOut) -> bool:

@@ -109,7 +109,7 @@ class DiskSource(InputSource):
                 left_out.append((printable(str(path)) + "/" * is_folder, reason))
                 continue
             try:
-                child = _below(path, root, rules)
+                child = _below(path, root, rules, self.subpath)
             except DataError as error:
                 flaws.append(error)
             else:
@@ -161,16 +161,16 @@ def source_of(path: Path | str, rules: LeaveOut = USUAL) -> InputSource:
     path = Path(path)
     if not path.exists():
         raise DataError("there is no such file or folder", file=printable(str(path)), fix="check the path")
-    return _disk_source(path, rules=FolderRules(rules))
+    return _disk_source(path, FolderRules(rules))
 
 
-def _disk_source(path: Path, root: Path | None = None, rules: FolderRules | None = None) -> InputSource:
+def _disk_source(path: Path, rules: FolderRules, root: Path | None = None, place: str = "") -> InputSource:
     source = DiskSource(path, root, rules)
     members = archive_members(source) if path.is_file() else None
-    return source if members is None else unwrap(source, members)
+    return source if members is None else unwrap(source, members, rules, place)
 
 
-def _below(path: Path, root: Path, rules: FolderRules) -> InputSource | None:
+def _below(path: Path, root: Path, rules: FolderRules, subpath: str) -> InputSource | None:
     """What a path inside a folder stands for; None for a link to a folder that is read where it lies.
 
     Pipes, sockets and devices are never opened: a pipe that nobody writes to would be waited for without end.
@@ -195,7 +195,7 @@ def _below(path: Path, root: Path, rules: FolderRules) -> InputSource | None:
         raise DataError("this is a pipe, socket or device, not a file", file=label, fix="remove it")
     if is_link and stat.S_ISDIR(mode):
         return None
-    source = _disk_source(path, root, rules)
+    source = _disk_source(path, rules, root, f"{subpath}/{path.name}" if subpath else path.name)
     source.archive = path.name if isinstance(source, MemberSource) else ""
     return source
 
