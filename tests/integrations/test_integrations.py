@@ -42,8 +42,10 @@ def test_langchain_finds_the_right_passage(folder):
     assert len(found) == 2
     assert first.page_content == DOCUMENTS[0]["text"]
     assert (first.metadata["year"], first.metadata["doc"]) == ("1840", "barley")
-    only = LiebigRetriever(retriever=Retriever.from_folder(folder), filters={"year": "1769"})
-    assert [document.metadata["doc"] for document in only.invoke(QUESTION)] == ["steam"]
+    opened = Retriever.from_folder(folder)
+    for filters in ({"year": "1769"}, {"year": ["1769"]}, {"year": {"gte": 1700, "lt": 1800}}):
+        only = LiebigRetriever(retriever=opened, filters=filters)
+        assert [document.metadata["doc"] for document in only.invoke(QUESTION)] == ["steam"]
 
 
 def test_langchain_is_told_of_a_misspelt_option(folder):

@@ -10,7 +10,6 @@ Both open the folder once and subclass the library's own base classes, so chains
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from pydantic import PrivateAttr
 
 from liebig.base.errors import MissingDependency
 from liebig.search.answer import Result
+from liebig.search.filters import Filters
 from liebig.search.retriever import Retriever
 
 try:
@@ -52,7 +52,7 @@ class LiebigRetriever(BaseRetriever):
     folder: str | Path | None = None
     k: int = 10
     system: str | None = None
-    filters: Mapping[str, str | list[str]] | None = None
+    filters: Filters | None = None
     _retriever: Retriever = PrivateAttr()
 
     def __init__(

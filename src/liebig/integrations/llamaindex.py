@@ -10,7 +10,6 @@ Both open the folder once and subclass the library's own base classes, so query 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from pydantic import PrivateAttr
 
 from liebig.base.errors import MissingDependency
 from liebig.search.answer import Result
+from liebig.search.filters import Filters
 from liebig.search.retriever import Retriever
 
 try:
@@ -64,7 +64,7 @@ class LiebigNodeRetriever(BaseRetriever):
         *,
         k: int = 10,
         system: str | None = None,
-        filters: Mapping[str, str | Sequence[str]] | None = None,
+        filters: Filters | None = None,
         retriever: Retriever | None = None,
         **more: Any,
     ) -> None:
