@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from liebig.base.errors import DataError, ModelError, RecipeError
+from liebig.builder.build import BuildConfig, build
 from liebig.commands.export import export
 from liebig.export import Target
 from liebig.export.models import difference
@@ -26,6 +27,16 @@ def test_rows_are_the_passages_with_the_vectors_of_the_index(built):
     assert barley.metadata == {"year": "1840", "language": "en"}
     expected = retriever.encode([f"{barley.title} {barley.text}"])[0]
     np.testing.assert_allclose(barley.vector, expected, atol=5e-3 * np.abs(expected).max())
+
+
+def test_rows_have_what_is_known_of_a_passage_as_its_line(small_model, tmp_path):
+    (tmp_path / "notes.md").write_text("# Barley\n\nIt grows by its scarcest nutrient.\n")
+    config = BuildConfig(sources=(str(tmp_path / "notes.md"),), model=str(small_model), minutes=0)
+    build(config, tmp_path / "out", lambda line: None)
+    (row,) = rows_of(tmp_path / "out").values()
+    (result,) = Retriever.from_folder(tmp_path / "out").search("barley", 1)
+    assert row.metadata == result.metadata
+    assert row.metadata["line"]
 
 
 def test_a_graph_that_differs_from_torch_is_not_exported(small_model, tmp_path, monkeypatch):

@@ -86,20 +86,15 @@ class Target:
     def rows(self) -> Iterator[ExportRow]:
         """Passages with their vectors, in the order of the index."""
         collection = Collection(self.folder / self._retriever().collection)
-        has_documents, pieces = collection.has("documents"), self.pieces
+        has_documents, pieces = collection.has("documents"), bool(self.vectors_about.get("pieces"))
         for ids, vectors in self.vectors.chunks(ROWS):
             for id, vector in zip(ids, vectors):
                 owner = document_of(id) if pieces else id
                 passage = collection.passage(owner)
-                metadata: Mapping[str, str] = {}
+                metadata = passage.metadata
                 if has_documents and passage.doc:
-                    metadata = collection.document(passage.doc).metadata
+                    metadata = {**collection.document(passage.doc).metadata, **metadata}
                 yield ExportRow(id, owner, passage.title, passage.text, passage.doc, metadata, vector)
-
-    @property
-    def pieces(self) -> bool:
-        """Whether a passage may have several vectors."""
-        return bool(self.vectors_about.get("pieces"))
 
     @property
     def vectors_about(self) -> Mapping[str, Any]:
