@@ -101,6 +101,27 @@ def test_a_table_of_numbers_alone_is_found_by_its_columns(tmp_path):
     ]
 
 
+def test_a_table_without_a_header_keeps_its_first_row(tmp_path):
+    (tmp_path / "flow.csv").write_text("2024-01-01,12.5,valve broken\n2024-01-02,13.5,valve mended\n")
+    assert [record.text for record in read(tmp_path / "flow.csv")[1]] == [
+        "column 1: 2024-01-01; column 2: 12.5; column 3: valve broken",
+        "column 1: 2024-01-02; column 2: 13.5; column 3: valve mended",
+    ]
+    (tmp_path / "gdp.csv").write_text("country,2001,2002\nAustria,3.5,4.5\n")
+    assert [record.text for record in read(tmp_path / "gdp.csv")[1]] == [
+        "country: Austria; 2001: 3.5; 2002: 4.5"
+    ]
+
+
+@pytest.mark.parametrize("start", ["sep=;\r\nname;remark,note\r\n", "name;remark\n", "name|remark\n"])
+def test_the_mark_between_columns_is_said_or_found(tmp_path, start):
+    mark = "|" if "|" in start else ";"
+    (tmp_path / "stock.csv").write_text(f"{start}Bolt{mark}of steel, or brass\n")
+    [record] = read(tmp_path / "stock.csv")[1]
+    assert record.title == "Bolt"
+    assert record.text in ("remark: of steel, or brass", "remark,note: of steel, or brass")
+
+
 def test_the_columns_of_a_wide_table_are_not_all_named(tmp_path):
     names = [f"c{n}" for n in range(15)]
     (tmp_path / "wide.csv").write_text(f"{','.join(names)}\n{','.join('1' * 15)}\n")

@@ -318,6 +318,29 @@ def test_flat_opendocument_is_read_as_the_zipped_one():
     assert (parsed.title, parsed.metadata, lines(parsed)) == ("Mill", {"author": "Ann"}, ["The sails turn."])
 
 
+def test_pages_in_feeds_lose_their_tags_and_other_text_does_not():
+    page = "&lt;p&gt;Mills &amp;amp; &lt;b&gt;kilns&lt;/b&gt;&lt;/p&gt;"
+    feed = f"<rss><item><description>{page}</description></item></rss>"
+    assert lines(read("a.rss", feed.encode())[0]) == ["description: Mills & kilns"]
+    [note] = read(
+        "a.enex",
+        b'<?xml version="1.0"?><note><body><![CDATA[<?xml version="1.0"?><d>Pears.</d>]]></body></note>',
+    )
+    assert lines(note) == ["body: Pears."]
+    [manual] = read("a.xml", b"<book><para>Write &lt;b&gt;bold&lt;/b&gt;.</para></book>")
+    assert lines(manual) == ["Write <b>bold</b>."]
+
+
+def test_a_message_of_apples_mail_is_read_without_its_frame():
+    message = b"Subject: Pears\n\nThey are ripe.\n"
+    [parsed] = read("1.emlx", b'%d  \n%b<?xml version="1.0"?><plist/>' % (len(message), message))
+    assert (parsed.title, lines(parsed)) == ("Pears", ["They are ripe."])
+
+
+def test_line_ends_of_old_macs_end_lines():
+    assert read("a.txt", b"One.\r\rTwo\rthree.\r")[0].sections[0].paragraphs == ("One.", "Two\nthree.")
+
+
 def test_xml_under_any_suffix_is_read_as_xml():
     [parsed] = read("mill.gpx", b'\xef\xbb\xbf<?xml version="1.0"?>\n<gpx><name>Old mill</name></gpx>')
     assert lines(parsed) == ["name: Old mill"]

@@ -50,7 +50,8 @@ def whole_text(source: InputSource) -> tuple[str, str]:
     if len(raw) > LARGEST:
         where.refuse(f"the file is larger than {LARGEST >> 20} MiB", "split it")
     text, encoding = decode_text(raw, where)
-    return text.replace("\r\n", "\n").removesuffix("\n"), encoding
+    text = text.replace("\r\n", "\n") if "\n" in text else text.replace("\r", "\n")  # the second: of old Macs
+    return text.removesuffix("\n"), encoding
 
 
 def decode_text(raw: bytes, where: Where) -> tuple[str, str]:

@@ -77,7 +77,10 @@ def message_article(raw: bytes, label: str) -> Article:
     where = Where(label)
     if len(raw) > LARGEST:
         where.refuse(f"the message is larger than {LARGEST >> 20} MiB", "split it")
-    raw = raw.split(b"\n", 1)[-1] if raw.startswith(b"From ") else raw
+    first, _, rest = raw.partition(b"\n")
+    if first.strip().isdigit():  # of Apple's Mail: the size of the message, and a property list behind it
+        raw = rest[: int(first[:20])]
+    raw = rest if first.startswith(b"From ") else raw
     message = email.message_from_bytes(raw, policy=POLICY)
     assert isinstance(message, EmailMessage), "the policy makes these"
     return _article(message, where)

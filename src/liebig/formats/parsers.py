@@ -88,7 +88,7 @@ KINDS = {kind.name: kind for kind in (
     FileKind("rtf", "rtf:parse_rtf", (".rtf",), "rich text: headings are sections; title and author"),
     FileKind("epub", "epub:read_epub", (".epub",),
              "books: chapters in reading order, headings are sections; title and author"),
-    FileKind("eml", "mail:read_message", (".eml", ".mht", ".mhtml"),
+    FileKind("eml", "mail:read_message", (".eml", ".emlx", ".mht", ".mhtml"),
              "mail: subject, sender (author), recipients, date and body; attachments of a kind in this table. Web "
              "pages as browsers save them"),
     FileKind("mbox", "mail:read_mailbox", (".mbox",), "a document per message of a mailbox"),

@@ -371,16 +371,29 @@ def rows(source: InputSource, even: bool = True) -> Iterator[tuple[Where, Row]]:
     return ((where, as_row(value, where)) for where, value in values(source))
 
 
+SEPARATOR = re.compile(rb"(?:\xef\xbb\xbf)?sep=([,;\t|])")  # the first line of what Excel exports
+DECIMAL = re.compile(r"[-+]?\d+[.,]\d+")
+
+
 def _csv(source: InputSource, even: bool) -> Iterator[tuple[Where, Row]]:
-    """Rows under a header; the mark that is most frequent in it parts the columns, as spreadsheets export them."""
+    """Rows under a header; the mark that is most frequent in it parts the columns, as spreadsheets export them.
+
+    Unless rows are `even`, a first row with a decimal number is data, and the columns are numbered.
+    """
     names: list[str] = []
     first = source.head(HEAD).partition(b"\n")[0]
-    for where, row in csv_rows(source, max(",;\t", key=lambda mark: first.count(mark.encode()))):
+    said = SEPARATOR.fullmatch(first.strip())
+    mark = said[1].decode() if said else max(",;\t|", key=lambda mark: first.count(mark.encode()))
+    for number, (where, row) in enumerate(csv_rows(source, mark)):
+        if said and not number:
+            continue
         if not names:
-            names = row
+            is_data = not even and any(map(DECIMAL.fullmatch, row))
+            names = [f"column {n}" for n in range(1, len(row) + 1)] if is_data else row
             if len(set(names)) != len(names):
                 where.refuse("two columns of the header have the same name")
-            continue
+            if not is_data:
+                continue
         if not even:
             row += [""] * (len(names) - len(row))
             row = [*row[: len(names) - 1], " ".join(row[len(names) - 1 :])]

@@ -6,6 +6,7 @@ and a file that declares some is refused. Cost: the tree in memory, of at most L
 
 from __future__ import annotations
 
+import html
 import re
 from typing import Any
 
@@ -19,6 +20,8 @@ LARGEST = 1 << 26
 PROSE = frozenset(("p", "para", "text", "simpara", "paragraph", "s"))
 HEADINGS = frozenset(("title", "head", "heading", "book-title"))
 PICTURES = "binary"  # of FictionBook
+PAGES = frozenset(("description", "content", "encoded", "summary"))
+TAG = re.compile(r"<[/!?a-zA-Z][^<>]{0,300}>")
 WORDS = re.compile(r"[^\W\d_]{3,}")
 ADDRESS = re.compile(r"\S*(?:://|/\S*/)\S*")
 
@@ -50,7 +53,7 @@ def parse_xml(text: str) -> Article:
         is_block = bool((node.text or "").strip()) or any((child.tail or "").strip() for child in node)
         if is_block:
             walk.skip_subtree()
-            body = " ".join("".join(node.itertext()).split())
+            body = " ".join(without_tags("".join(node.itertext()), name).split())
             title = title or (body if name.lower() in HEADINGS else "")
             author = author or (body if name.lower() in ("author", "creator") else "")
             told = " ".join(filter(None, (told, body)))
@@ -60,6 +63,12 @@ def parse_xml(text: str) -> Article:
     return Article(
         title[:200], outline.parsed().sections, metadata={"author": author[:200]} if author else {}
     )
+
+
+def without_tags(text: str, name: str) -> str:
+    """The text of an element; HTML inside of one, as in feeds and notes, without its tags."""
+    is_page = name.lower() in PAGES or text.lstrip().startswith("<")
+    return html.unescape(TAG.sub(" ", text)) if is_page and "</" in text else text
 
 
 def _told(node: Any) -> str:
