@@ -360,12 +360,18 @@ def batching(
     search = AdaptiveBatching(search="beam" if method == "abs-beam" else "greedy").ways
     how, home = Adaptive(batch, search, "shuffled", seed), folder / "schedule"
 
-    def begin(epoch: int) -> None:
-        with watch("schedule"):
-            by_bm25 = epoch == 0 or method == "abs-bm25"
-            how.store(home, epoch, lexical(bench, data) if by_bm25 else of_model(bench, data, retriever))
+    def similarity(epoch: int) -> Similarity:
+        by_bm25 = epoch == 0 or method == "abs-bm25"
+        return lexical(bench, data) if by_bm25 else of_model(bench, data, retriever)
 
-    return how.sampler(n, home, begin, World(device=bench.plan.device))
+    scheduled = how.sampler(n, home, similarity, World(device=bench.plan.device))
+
+    def begin(epoch: int) -> None:
+        assert scheduled.begin is not None, "an epoch is scheduled before it begins"
+        with watch("schedule"):
+            scheduled.begin(epoch)
+
+    return replace(scheduled, begin=begin)
 
 
 def of_model(bench: Bench, data: Examples, retriever: RetrievalObjective) -> Similarity:

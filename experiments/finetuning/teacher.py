@@ -12,7 +12,7 @@ from prepared import PAIR
 from stopwatch import Stopwatch
 
 from liebig.methods.reranker import RerankBatches, Reranker
-from liebig.methods.samplers import random_batches
+from liebig.methods.samplers import GroupChoice, random_batches
 from liebig.model.cross_encoder import CrossEncoder
 from liebig.train.distributed import World
 from liebig.train.loop import Epochs, train
@@ -29,10 +29,10 @@ def teach(bench: Bench, folder: Path) -> dict[str, float]:
         torch.manual_seed(0)
         cross = CrossEncoder.start(plan.encoder, length=PAIR)
         data, asked, known = bench.bm25, bench.data.train.bare, bench.data.bare
-        sampler = random_batches(len(data), BATCH, 0)
+        sampler, choice = random_batches(len(data), BATCH, 0), GroupChoice(2 * NEGATIVES)
     with watch("steps"):
         train(
-            Reranker(cross), RerankBatches(cross, data, asked, known, sampler, 2 * NEGATIVES, 0, world), folder,
+            Reranker(cross), RerankBatches(cross, data, asked, known, sampler, choice, world), folder,
             loop=loop(EPOCHS, BATCH, 0), optim=AdamWConfig(lr=LR), world=world,
             epochs=Epochs(sampler.steps), label=f"{bench.name} teacher",
         )  # fmt: skip

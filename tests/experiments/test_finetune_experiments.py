@@ -3,12 +3,17 @@
 import json
 import lzma
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from liebig.base.records import Passage
+from liebig.methods.abs.hardness import VectorSimilarity
+from liebig.methods.labelled import Examples
+from liebig.ragged import Ragged
 
 HOME = Path(__file__).parents[2] / "experiments" / "finetuning"
 
@@ -242,6 +247,47 @@ def test_jobs_wait_for_what_they_need(sets, tmp_path):
     assert Job("scifact", "mined", high, 2) in now
     assert {job.method for job in now if job.seed == 1} >= {"soft", "average"}
     assert [Job.of(str(job)) for job in now] == now, "a line names its job"
+
+
+def _toy_bench(encoder: Path, folder: Path) -> Namespace:
+    """Six questions with a passage each, and the next two passages as negatives."""
+    rows = Ragged.from_lists([[5 + i, 6 + i, 7] for i in range(6)])
+    beside = Ragged.from_lists([[(i + 1) % 6, (i + 2) % 6] for i in range(6)])
+    ids, own = tuple("abcdef"), Ragged.from_lists([[i] for i in range(6)])
+    data = Examples(ids, ids, own, beside, own, np.arange(6))
+    plan = Namespace(
+        encoder=encoder, device=torch.device("cpu"), batch=2, teacher=lambda name: folder / f"{name}.npy"
+    )
+    train = Namespace(train=Namespace(bare=rows), bare=rows)
+    return Namespace(name="toy", plan=plan, bm25=data, data=train)
+
+
+def test_epochs_are_scheduled_and_timed(sets, tmp_path, monkeypatch):
+    import methods
+    from stopwatch import Stopwatch
+
+    bench, watch = _toy_bench(tmp_path, tmp_path), Stopwatch()
+    near = VectorSimilarity.of(torch.eye(6), torch.eye(6).roll(1, 0), torch.arange(6))
+    monkeypatch.setattr(methods, "lexical", lambda bench, data: near)
+    sampler = methods.batching(bench, "abs-bm25", bench.bm25, None, tmp_path, 0, watch)
+    sampler.begin(0)
+    assert sorted(np.concatenate([sampler(step) for step in range(3)])) == list(range(6))
+    assert list(watch.seconds) == ["schedule"]
+
+
+def test_a_teacher_scores_every_group(sets, small_model, tmp_path, monkeypatch):
+    import teacher
+
+    bench, drawn = _toy_bench(small_model, tmp_path), []
+
+    def train(objective, batches, folder, **rest):
+        folder.mkdir()
+        drawn.append(batches(0))
+
+    monkeypatch.setattr(teacher, "train", train)
+    teacher.teach(bench, tmp_path / "run")
+    assert drawn[0].n == 6
+    assert np.load(tmp_path / "toy.npy").shape == (18,)
 
 
 def test_the_readme_has_the_means_of_the_results():
