@@ -10,7 +10,6 @@ import pytest
 from liebig.model.cross_encoder import CrossEncoder
 from liebig.search.embed import Embedder, TextRequest
 from liebig.search.retriever import Retriever
-from liebig.serve.engine import embedder_of
 from liebig.serve.middleware import Limits
 
 TEXTS = ["what limits growth", "A comet is a small body of ice and dust.", "x", "horse hair " * 40]
@@ -37,7 +36,7 @@ def test_texts_of_many_requests_get_the_vectors_they_get_alone(server, retriever
 
 
 def test_prompts_are_put_before_queries_and_passages(retriever):
-    embedder = embedder_of(retriever)
+    embedder = retriever.current.embedder
     plain = embedder.embed([TextRequest("query: a text", "passage")])[0]
     embedder.encoder.prompts = {"query": "query: "}
     try:
@@ -54,7 +53,7 @@ def test_prompts_are_put_before_queries_and_passages(retriever):
 
 
 def test_long_texts_are_cut_unless_that_is_refused(client, retriever):
-    limit = embedder_of(retriever).encoder.max_length
+    limit = retriever.current.embedder.encoder.max_length
     long = "barley " * limit
     cut = client.post("/embed", json={"inputs": [long]})
     assert np.allclose(cut.json(), retriever.encode([long], "passage"), atol=1e-4)
@@ -80,7 +79,7 @@ def test_usage_counts_the_tokens_the_model_saw(server, retriever):
     from openai import OpenAI
 
     client = OpenAI(base_url=f"{server}/v1", api_key="none")
-    encoder = embedder_of(retriever).encoder
+    encoder = retriever.current.embedder.encoder
     usage = client.embeddings.create(model="any", input=TEXTS).usage
     assert usage.prompt_tokens == usage.total_tokens == sum(len(ids) for ids in encoder.tokenize(TEXTS))
 
@@ -119,7 +118,7 @@ def test_rerank_by_the_encoder_orders_by_its_scores(client, retriever):
 
 
 def test_a_cross_encoder_reranks_texts_and_searches(serving, folder, retriever, tmp_path):
-    embedder_of(retriever).encoder.save(tmp_path / "encoder")
+    retriever.current.embedder.encoder.save(tmp_path / "encoder")
     cross = CrossEncoder.start(tmp_path / "encoder", length=64).eval()
     cross.save(tmp_path / "cross")
     raw = cross.score([("a comet", text) for text in TEXTS])

@@ -48,25 +48,15 @@ class Word:
     passages: int | None
 
 
-def analyzer_of(retriever: Retriever) -> Analyzer:
+def analyzer_of(index: TermStatistics | None) -> Analyzer:
     """The analyzer that turns words into terms: that of the BM25 index if there is one."""
-    return _analyzer(retriever.current.terms)
-
-
-def _analyzer(index: TermStatistics | None) -> Analyzer:
     return Analyzer() if index is None else index.settings.analyzer
-
-
-def embedder_of(retriever: Retriever) -> Embedder | None:
-    """The model of questions; None if there is no dense index."""
-    generation = retriever.current
-    return generation.embedder if "dense" in generation.description.systems else None
 
 
 def words_of(retriever: Retriever, question: str) -> list[Word]:
     """The distinct words of a question that rank passages, as BM25 sees them."""
     index, text = retriever.current.terms, parse(question).text
-    analyzer, distinct = _analyzer(index), []
+    analyzer, distinct = analyzer_of(index), []
     ranking = set(analyzer.query_words(text))
     for word in dict.fromkeys(words(text)):
         terms = analyzer.variants(word) if word in ranking else ()
@@ -244,8 +234,9 @@ class ServingEngine:
 
     @property
     def embedder(self) -> Embedder | None:
-        """The model of the open generation; None if there is no dense index."""
-        return embedder_of(self.retriever)
+        """The model of questions of the open generation; None if there is no dense index."""
+        generation = self.retriever.current
+        return generation.embedder if "dense" in generation.description.systems else None
 
     @property
     def reranker(self) -> CrossEncoder | None:

@@ -32,7 +32,7 @@ def document_rows(results: Sequence[Result], rows: Sequence[Any]) -> list[dict[s
 
 def with_snippets(engine: ServingEngine, question: str, results: Sequence[Result]) -> list[dict[str, Any]]:
     """Results with a snippet around the question's words, which are marked, and where the original file opens."""
-    analyzer = analyzer_of(engine.retriever)
+    analyzer = analyzer_of(engine.retriever.current.terms)
     rows = []
     for result in results:
         pieces = snippet(result.text, question, analyzer, _window(result.text))
