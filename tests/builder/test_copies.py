@@ -58,6 +58,16 @@ def test_what_only_the_copy_says_is_found(built):
     assert retriever.document("mail.txt").metadata["copy_of"] == "copy.txt"
 
 
+def test_a_copy_in_the_same_file_is_named_by_its_id(made, tmp_path):
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "roof.md").write_text("# The roof\n\nNobody has seen the roof of this house.\n")
+    gate = '    def close(self):\n        """Close the sluice when the river rises."""\n        self.gate.drop()\n'
+    (tmp_path / "source" / "mill.py").write_text(f"class Upper:\n{gate}\n\nclass Lower:\n{gate}")
+    made(tmp_path / "source", tmp_path / "out")
+    [hit] = Retriever.from_folder(tmp_path / "out").search("close the sluice", k=1, system="bm25")
+    assert (hit.doc, hit.metadata["also_in"]) == ("mill.py:Upper.close", "mill.py:Lower.close")
+
+
 def test_an_update_follows_copies_that_come_and_go(made, tmp_path):
     source = write(tmp_path / "source")
     made(source, tmp_path / "out")

@@ -163,6 +163,7 @@ def test_statements_are_no_definitions():
         ("#if 0\n# pragma once\n#endif\n", ""),
         ("cp a b \\\n--target c\n-- Grinds the corn.\nx\n", "Grinds the corn."),
         ("mill {\n    // A loop.\n}\n", ""),
+        ("# Under one licence\n#\n# or\n#\n# another licence.\nx\n", ""),
     ],
 )  # fmt: skip
 def test_the_title_of_a_program_is_no_licence_and_no_directive(head, title):

@@ -190,7 +190,8 @@ def _comment(lines: Sequence[str]) -> str:
         if not ANNOTATION.match(line) and not line.startswith("#!")
     ]
     paragraphs = "\n".join(line if re.search(r"\w", line) else "" for line in told).split("\n\n")
-    return next((first_sentence(text) for text in paragraphs if text.strip() and not FORMAL.search(text)), "")
+    told = [text for text in paragraphs if len(text.split()) > 1 and not FORMAL.search(text)]
+    return first_sentence(told[0]) if told else ""
 
 
 def first_sentence(text: str) -> str:

@@ -229,16 +229,18 @@ class CopyFilter:
         """The document; metadata name the copies of an original, and the original of a copy."""
         more = {}
         if copies := self.found.copies.get(document.id):
-            shown = ", ".join(map(self._path, copies[:COPIES_SHOWN]))
+            shown = ", ".join(self._place(id, document) for id in copies[:COPIES_SHOWN])
             more["also_in"] = shown + (
                 f" and {len(copies) - COPIES_SHOWN:,} more" if len(copies) > COPIES_SHOWN else ""
             )
         if original := self.found.originals.get(document.id):
-            more["copy_of"] = self._path(original)
+            more["copy_of"] = self._place(original, document)
         return replace(document, metadata={**document.metadata, **more}) if more else document
 
-    def _path(self, id: str) -> str:
-        return self._source.document(id).metadata.get("path") or id
+    def _place(self, id: str, document: Document) -> str:
+        """The path of a document, or its id where another document of the same file needs to tell them apart."""
+        path = self._source.document(id).metadata.get("path")
+        return path if path and path != document.metadata.get("path") else id
 
     def own(self, document: Document, pieces: list[HeadedPassage]) -> list[HeadedPassage]:
         """The passages that say something which the document's original does not."""
