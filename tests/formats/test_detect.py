@@ -191,3 +191,20 @@ def test_a_damaged_line_does_not_make_another_format_of_a_file(tmp_path, name, t
 def test_judgements_are_never_taken_for_prose(tmp_path):
     with pytest.raises(DataError, match="--format"):
         detect(put(tmp_path, "qrels.txt", "q1 0 d1\nq1 0 d2 1\nq1 0 d3 1\n"))
+
+
+@pytest.mark.parametrize("name", ["talk.pptx", "mail.eml", "letter.odt", "tool.py"])
+def test_a_file_of_training_data_does_not_hide_the_files_beside_it(tmp_path, name):
+    (tmp_path / "pairs.jsonl").write_text('{"anchor": "how deep is it", "positive": "nine metres"}\n')
+    for n in range(6):
+        (tmp_path / f"{n}{name}").write_bytes(b"# The well\n")
+    (tmp_path / "README.md").write_text("# Wells\n")
+    matches = detect(tmp_path)
+    assert [match.format.name for match in matches] == ["table", "texts"]
+    assert len(list(matches[1].source.files())) == 7
+
+
+def test_a_data_set_may_have_a_script(tmp_path):
+    (tmp_path / "pairs.jsonl").write_text('{"anchor": "how deep is it", "positive": "nine metres"}\n')
+    (tmp_path / "load.py").write_text("print(1)\n")
+    assert [match.format.name for match in detect(tmp_path)] == ["tuples"]

@@ -75,10 +75,9 @@ TABLES = frozenset((".parquet", ".arrow"))
 TXT = frozenset((".txt", ".text"))
 PROSE = frozenset(("texts", "lines"))  # formats that nearly any text fits
 BY_PATH = frozenset(("texts", "table"))  # formats that name documents after their files
-# Suffixes of texts that are counted against the files of data; code and settings lie beside either.
-WRITTEN = frozenset(
-    (".txt", ".text", ".md", ".markdown", ".rst", ".html", ".htm", ".xhtml", ".pdf", ".docx", ".epub")
-)
+# Kinds of files that are not counted against the files of data, because they lie beside either.
+CODE, SETTINGS = ("python", "code", "ipynb"), ("settings", "json", "xml", "log", "plist")
+SCRIPTS = 3  # files of code that count as one text
 ABOUT = frozenset(  # files that describe the data beside them
     (
         "dataset_info.json",
@@ -217,17 +216,21 @@ def _detect_in_folder(folder: InputSource, ledger: Ledger) -> list[Match]:
     It is a data set if it has more than documents, in Parquet or Arrow files or in as many files as it has texts, or
     if it has nothing but files of data in formats that have a name.
     """
+    from liebig.formats.parsers import BY_SUFFIX  # late: collections read their own files without it
+
     texts = formats()["texts"]
     known = DATA.union(*(f.suffixes for f in formats().values() if f is not texts))
     everything = list(folder.files())
     files = [file for file in everything if not _is_about(file)]
-    prose = [file for file in files if file.suffix in WRITTEN - known and not _is_readme(file)]
+    kinds = {file: BY_SUFFIX[file.suffix].name for file in files if file.suffix in BY_SUFFIX.keys() - known}
+    prose = [file for file, kind in kinds.items() if kind not in CODE + SETTINGS and not _is_readme(file)]
     matches, errors = _detect_files([file for file in files if file.suffix in known])
     documents = [match for match in matches if match.format.yields == ("documents",)]
     others = [match for match in matches if match not in documents]
     has_name = [match for match in matches if match.format.name != "table"]  # any table is a table
     statements = _data_among(prose)
-    is_data = bool(others) and len(has_name) >= len(prose)
+    code = sum(kind in CODE for kind in kinds.values())
+    is_data = bool(others) and len(has_name) >= len(prose) + code // SCRIPTS
     is_data |= any(match.source.suffix in TABLES for match in others)
     is_data |= bool(statements) and len(statements) == len(prose)
     alone = all(file.suffix in known or _is_readme(file) for file in files)
