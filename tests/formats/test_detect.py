@@ -2,7 +2,9 @@
 
 import json
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, ScoredPair, Tuple
@@ -202,6 +204,15 @@ def test_a_file_of_training_data_does_not_hide_the_files_beside_it(tmp_path, nam
     matches = detect(tmp_path)
     assert [match.format.name for match in matches] == ["table", "texts"]
     assert len(list(matches[1].source.files())) == 7
+
+
+@pytest.mark.parametrize(("texts", "names"), [(9, ["tuples"]), (10, ["table", "texts"])])
+def test_parquet_files_of_training_data_make_a_data_set_beside_few_texts(tmp_path, texts, names):
+    table = pyarrow.Table.from_pylist([{"anchor": "how deep is it", "positive": "nine metres"}])
+    parquet.write_table(table, tmp_path / "train.parquet")
+    for n in range(texts):
+        put(tmp_path, f"{n}.md", "# The well\n")
+    assert [match.format.name for match in detect(tmp_path)] == names
 
 
 def test_a_data_set_may_have_a_script(tmp_path):

@@ -78,6 +78,7 @@ BY_PATH = frozenset(("texts", "table"))  # formats that name documents after the
 # Kinds of files that are not counted against the files of data, because they lie beside either.
 CODE, SETTINGS = ("python", "code", "ipynb"), ("settings", "json", "xml", "log", "plist")
 SCRIPTS = 3  # files of code that count as one text
+BESIDE = 10  # texts beside a Parquet file of training data from which on a folder is one of documents
 ABOUT = frozenset(  # files that describe the data beside them
     (
         "dataset_info.json",
@@ -213,8 +214,8 @@ def _detect(source: InputSource, ledger: Ledger) -> list[Match]:
 def _detect_in_folder(folder: InputSource, ledger: Ledger) -> list[Match]:
     """The files of a folder: those of a data set, each in its format, or tables and all other files as documents.
 
-    It is a data set if it has more than documents, in Parquet or Arrow files or in as many files as it has texts, or
-    if it has nothing but files of data in formats that have a name.
+    It is a data set if it has more than documents, in as many files as it has texts or in Parquet or Arrow files beside
+    few, or if it has nothing but files of data in formats that have a name.
     """
     from liebig.formats.parsers import BY_SUFFIX  # late: collections read their own files without it
 
@@ -229,9 +230,9 @@ def _detect_in_folder(folder: InputSource, ledger: Ledger) -> list[Match]:
     others = [match for match in matches if match not in documents]
     has_name = [match for match in matches if match.format.name != "table"]  # any table is a table
     statements = _data_among(prose)
-    code = sum(kind in CODE for kind in kinds.values())
-    is_data = bool(others) and len(has_name) >= len(prose) + code // SCRIPTS
-    is_data |= any(match.source.suffix in TABLES for match in others)
+    written = len(prose) + sum(kind in CODE for kind in kinds.values()) // SCRIPTS
+    is_data = bool(others) and len(has_name) >= written
+    is_data |= written < BESIDE * sum(match.source.suffix in TABLES for match in others)
     is_data |= bool(statements) and len(statements) == len(prose)
     alone = all(file.suffix in known or _is_readme(file) for file in files)
     is_data |= alone and any(match in has_name or match.source.suffix in TABLES for match in matches)
