@@ -113,6 +113,22 @@ def test_a_table_without_a_header_keeps_its_first_row(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16"])
+def test_a_csv_in_another_encoding_is_a_table(tmp_path, encoding):
+    """Spreadsheets export the code page of a country, or what they call Unicode text."""
+    rows = "".join(
+        f"{n};Die Tür des Büros {n} schließt nicht, und niemand weiß, wer dafür zuständig ist.\n"
+        for n in range(9)
+    )
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "mängel.csv").write_bytes(("Nr;Meldung\n" + rows).encode(encoding))
+    names, records, ledger = read(tmp_path / "in")
+    assert names == ["table"]
+    assert [record.sections[0].paragraphs[0][:17] for record in records] == ["Die Tür des Büros"] * 9
+    assert list(ledger.guessed.values()) == [encoding]
+    assert read(tmp_path / "in" / "mängel.csv")[0] == ["table"]
+
+
 @pytest.mark.parametrize("start", ["sep=;\r\nname;remark,note\r\n", "name;remark\n", "name|remark\n"])
 def test_the_mark_between_columns_is_said_or_found(tmp_path, start):
     mark = "|" if "|" in start else ";"

@@ -18,6 +18,7 @@ from typing import Any
 from liebig.base.records import Document, Section
 from liebig.formats.base import Format
 from liebig.formats.documents import unless_read_before
+from liebig.formats.encoding import UTF_8, in_utf_8
 from liebig.formats.inputs import InputSource
 from liebig.formats.items import Item, Options, Row, Where, as_id
 from liebig.formats.markup import parse_plain
@@ -82,7 +83,10 @@ def read_table(source: InputSource, options: Options) -> Iterator[Item]:
 
 
 def _read_rows(name: str, source: InputSource, options: Options) -> Iterator[Item]:
-    table = rows(source, even=False) if container_of(source) else _tab_rows(source)
+    stored, encoding = in_utf_8(source) if container_of(source) == "csv" else (source, UTF_8)
+    if encoding != UTF_8:
+        options.ledger.guessed[source.label] = encoding
+    table = rows(stored, even=False) if container_of(stored) else _tab_rows(stored)
     sample = list(islice(table, SAMPLE))
     columns = choose_columns([row for _, row in sample])
     options.ledger.tables[source.label] = str(columns)

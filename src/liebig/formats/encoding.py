@@ -1,6 +1,7 @@
 """The encoding of a text file: its byte order mark, else UTF-8, what the file says, or what charset-normalizer guesses.
 
-Only files that are one document are guessed at; formats of data are UTF-8. Short Western texts fit several code pages
+Only files that are one document are guessed at, and tables of any columns, which spreadsheets export in the code page
+of a country; other formats of data are UTF-8. Short Western texts fit several code pages
 equally well: Windows-1252, which HTML takes for Latin-1 too, wins such a tie. Cost: a guess decodes a few samples of
 the file once for each encoding.
 """
@@ -11,7 +12,7 @@ import codecs
 import contextlib
 import re
 
-from liebig.formats.inputs import DAMAGE, InputSource
+from liebig.formats.inputs import DAMAGE, BytesSource, InputSource
 from liebig.formats.items import Where
 
 UTF_8 = "utf-8"
@@ -37,6 +38,27 @@ ESCAPES = (b"\x1b$B", b"\x1b$@")  # of ISO-2022-JP, whose bytes are all ASCII
 ORDER, DISORDER, COHERENT = 0.2, 0.4, 0.4  # shares of signs that look wrong, and of words that look right
 STRAY = 1000  # one NUL in so many characters is a mark of a program, as in manuals of Info
 LARGEST = 1 << 28
+HEAD = 1 << 20
+
+
+def is_utf_8(source: InputSource) -> bool:
+    """Whether the start of a file is valid UTF-8; a character cut off at its end does not count."""
+    head = source.head(HEAD)
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < HEAD)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def in_utf_8(source: InputSource) -> tuple[InputSource, str]:
+    """The source, or what it holds as UTF-8 in memory where that is not its encoding; and its encoding."""
+    if is_utf_8(source):
+        return source, UTF_8
+    text, encoding = whole_text(source)
+    made = BytesSource(source.plain, text.encode("utf-8"))
+    made.label = source.label
+    return made, encoding
 
 
 def whole_text(source: InputSource) -> tuple[str, str]:

@@ -5,7 +5,6 @@ Rules of formats are functions of a `Preview`; none looks at more than the first
 
 from __future__ import annotations
 
-import codecs
 import io
 import re
 from collections.abc import Mapping
@@ -13,11 +12,11 @@ from functools import cached_property
 from typing import Any, BinaryIO
 
 from liebig.base.errors import DataError
+from liebig.formats.encoding import HEAD, in_utf_8, is_utf_8
 from liebig.formats.inputs import InputSource
 from liebig.formats.items import Row
 from liebig.formats.rows import BOM, Container, container_of, rows, space_fields, values
 
-HEAD = 1 << 20
 QUERIES = re.compile(r"quer(y|ies)|questions?|topics", re.IGNORECASE)
 NUMBER = re.compile(r"[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|inf(inity)?|nan)", re.ASCII | re.IGNORECASE)
 LINES = 50
@@ -48,11 +47,10 @@ class Preview:
             return self._first_of_head()
         if self.container in (None, "json object"):
             return None
-        stored = (
-            rows(self.source, even=False)
-            if self.container in ("parquet", "arrow", "csv")
-            else values(self.source)
-        )
+        if self.container == "csv":
+            stored = rows(in_utf_8(self.source)[0], even=False)
+        else:
+            stored = rows(self.source) if self.container in ("parquet", "arrow") else values(self.source)
         return next((value for _, value in stored), None)
 
     def _first_of_head(self) -> Any:
@@ -102,13 +100,8 @@ class Preview:
 
     @cached_property
     def is_utf8(self) -> bool:
-        """Whether the start of the file is valid UTF-8; a character cut off at its end does not count."""
-        head = self.source.head(HEAD)
-        try:
-            codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < HEAD)
-        except UnicodeDecodeError:
-            return False
-        return True
+        """Whether the start of the file is valid UTF-8."""
+        return is_utf_8(self.source)
 
     @cached_property
     def tabs(self) -> list[list[str]]:
