@@ -84,6 +84,11 @@ TEXTS = {
     "values": lambda n: '{"a": [' + ", ".join(['{"b": "c"}'] * n) + "]}",
     "cells": lambda n: '{"cells": [' + ", ".join(['{"cell_type": "code", "source": "a"}'] * n) + "]}",
     "groups": lambda n: "{\\rtf1 " + "{\\b a}" * n + "}",
+    "deep groups": lambda n: "{\\rtf1 " + "{\\fonttbl{\\f1 " * n + "a",
+    "signs": lambda n: "{\\rtf1 " + "\\'e9\\u233?\\uc2\\tab " * n + "}",
+    "styles": lambda n: (
+        "{\\rtf1{\\stylesheet" + "{\\s1\\outlinelevel1 a;}" * n + "}" + "\\pard\\s1 a\\par" * n + "}"
+    ),
 }
 PARSED = [kind.read() for kind in KINDS.values() if kind.is_text and kind.name != "html"]
 
