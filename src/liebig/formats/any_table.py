@@ -3,7 +3,8 @@
 The first rows decide. A column of long values holds text if they are words; numbers, dates, codes and other short
 values are metadata and stand in the text behind the name of their column. A short column named like a title is the
 title. Columns of longer text become sections under their names. Which columns hold text is entered in the ledger.
-Rows are numbered: `tickets.csv:7`. Cost: one pass, with SAMPLE rows in memory.
+Rows are numbered: `tickets.csv:7`. Cost: one pass, with SAMPLE rows in memory; a CSV file in another encoding than
+UTF-8 is in memory as a whole, and is decoded for its first row, too.
 """
 
 from __future__ import annotations
@@ -91,9 +92,8 @@ def _read_rows(name: str, source: InputSource, options: Options) -> Iterator[Ite
     columns = choose_columns([row for _, row in sample])
     options.ledger.tables[source.label] = str(columns)
     about, has_lines = source.metadata(), container_of(source) not in ("parquet", "arrow")
-    place = {
-        name: about[name] for name in ("path", "folder")
-    }  # where a hit is opened, whatever the columns say
+    # where a hit is opened, whatever the columns say
+    place = {name: about[name] for name in ("path", "folder")}
     for number, (where, row) in enumerate(chain(sample, table), 1):
         record = row_document(f"{name}:{number}", row, columns, where)
         sections = tuple(_placed(section, where.line) for section in record.sections)

@@ -20,6 +20,7 @@ from typing import Any
 from liebig.base.errors import DataError
 from liebig.base.records import Group, Hit, Passage, Query
 from liebig.formats.base import Export, Format, RunExport, RunFile
+from liebig.formats.encoding import HEAD
 from liebig.formats.inputs import InputSource
 from liebig.formats.items import (
     Item,
@@ -35,7 +36,7 @@ from liebig.formats.items import (
     field,
 )
 from liebig.formats.output import csv_line, json_array
-from liebig.formats.preview import HEAD, Preview
+from liebig.formats.preview import Preview
 from liebig.formats.rows import check_text, container_of, csv_rows, elements, json_lines, text_lines, values
 from liebig.formats.trec import by_query, by_rank, digits
 

@@ -1,9 +1,9 @@
 """The encoding of a text file: its byte order mark, else UTF-8, what the file says, or what charset-normalizer guesses.
 
 Only files that are one document are guessed at, and tables of any columns, which spreadsheets export in the code page
-of a country; other formats of data are UTF-8. Short Western texts fit several code pages
-equally well: Windows-1252, which HTML takes for Latin-1 too, wins such a tie. Cost: a guess decodes a few samples of
-the file once for each encoding.
+of a country; other formats of data are UTF-8. Short Western texts fit several code pages equally well: Windows-1252,
+which HTML takes for Latin-1 too, wins such a tie. Cost: the text in memory; a guess decodes a few samples of the file
+once for each encoding.
 """
 
 from __future__ import annotations
