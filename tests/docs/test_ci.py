@@ -1,7 +1,10 @@
 """The descriptions of continuous integration and of releases name what is there."""
 
+import json
+import os
 import re
 import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -12,6 +15,7 @@ from tests.worlds.docs_pages import ROOT
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"
+RELEASE = ROOT / ".github" / "workflows" / "release.yml"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
@@ -54,6 +58,44 @@ def test_the_scripts_can_be_read():
     subprocess.run(["bash", "-n", str(ROOT / ".ci" / "run")], check=True)
     for name in ("wheel", "image"):
         compile((ROOT / ".ci" / name).read_text(encoding="utf-8"), name, "exec")
+
+
+def metadata(repository):
+    """What hatchling makes of pyproject.toml."""
+    env = {**os.environ, "LIEBIG_REPOSITORY": repository}
+    command = [sys.executable, "-m", "hatchling", "metadata"]
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, encoding="utf-8", check=False)
+
+
+def test_the_metadata_has_the_addresses_of_the_repository_it_is_built_in():
+    [build] = [
+        step for step in yaml.safe_load(RELEASE.read_text(encoding="utf-8"))["jobs"]["build"]["steps"]
+        if ".ci/wheel" in step.get("run", "")
+    ]  # fmt: skip
+    assert build["env"] == {"LIEBIG_REPOSITORY": "${{ github.server_url }}/${{ github.repository }}"}
+    made = json.loads(metadata("https://example.org/team/liebig/").stdout)
+    home = "https://example.org/team/liebig"
+    assert made["urls"] == {
+        "Homepage": home,
+        "Source": home,
+        "Issues": f"{home}/issues",
+        "Changelog": f"{home}/blob/main/CHANGELOG.md",
+        "Documentation": f"{home}/blob/main/docs/index.md",
+    }
+    for url in made["urls"].values():
+        assert (ROOT / url.removeprefix(home).removeprefix("/blob/main/").replace("/issues", "")).exists()
+    readme = made["readme"]["text"]
+    assert "](https://example.org/team/liebig/blob/main/docs/install.md)" in readme
+    assert "](https://example.org/team/liebig/raw/main/docs/images/search-page.png)" in readme
+    assert not re.search(r"\]\((?!https?:|#)", readme)
+
+
+def test_without_a_repository_there_are_no_addresses_and_a_word_about_it():
+    done = metadata("")
+    assert json.loads(done.stdout).get("urls", {}) == {}
+    assert json.loads(done.stdout)["readme"]["text"] == (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "LIEBIG_REPOSITORY is not set" in done.stderr
+    assert "expected the address of a repository" in metadata("liebig").stderr
 
 
 def test_the_oldest_versions_are_the_lower_bounds():
