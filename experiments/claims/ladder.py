@@ -3,9 +3,9 @@
 A row is an arm at a rung on a set, with a number of labels and a method. Pooling and rate are chosen on dev with
 the first seed of one pre-training (`Arm.tuned_in`) at the ladder's rung: four trials for every arm and set, with
 `random` and a thousand labels (or all, where there are fewer), whatever the row; the trial that was chosen is also
-that row's first seed. Other rungs and pre-trainings take the same settings, and so do arms that are another arm with
-one thing changed (`Arm.tuned_as`). What is there is not done again, so which jobs are ready follows from the results
-on disk.
+that row's first seed. Other rungs and pre-trainings take the same settings, and so do arms that are another arm
+with one thing changed (`Arm.tuned_as`), the start (those of masked words continued) and `far` (those of `wiki`). What
+is there is not done again, so which jobs are ready follows from the results on disk.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from pretrained import ARMS, START, chain, has
-from tuned import TEXTS, Job
+from tuned import FAR, TEXTS, ZERO_SHOT, Job
 
 POOLINGS, RATES = ("cls", "mean"), (1e-4, 3e-4)
 TEXT_RATES = (2e-5, 1e-4)
 CHOICE = 1000
-ALL = {"wiki": 5000, "medquad": 5000, "scifact": 651, "stsb": 5749, "sections": 20_000}
+ALL = {"wiki": 5000, "far": 5000, "medquad": 5000, "scifact": 651, "stsb": 5749, "sections": 20_000}
 BM25 = "bm25"
+CHOSEN_ON = {FAR: "wiki"}
+TESTS = {FAR: ("squad-far", *ZERO_SHOT)}
 
 
 @dataclass(frozen=True, order=True)
@@ -42,7 +44,9 @@ class Row:
 
     @property
     def model(self) -> str:
-        return START if self.arm == START else f"{self.arm}@{self.rung}-{self.pretraining}"
+        if self.arm == START:
+            return START if self.pretraining == 1 else f"{START}-{self.pretraining}"
+        return f"{self.arm}@{self.rung}-{self.pretraining}"
 
     def __str__(self) -> str:
         name = self.arm if self.arm in (START, BM25) else f"{self.arm}@{self.rung}"
@@ -148,13 +152,14 @@ def parse(claim: str, text: str, rung: str, all: Mapping[str, int], pretraining:
             f"claim {claim}: {text!r} is not `ONE > OTHER | SETS | LABELS | MEASURES | EFFECT`"
         ) from None
     for where, count, measure in product(sets.split(), labels.split(), measures.split()):
-        name, _, test = where.partition(":")
+        name, _, named = where.partition(":")
         number = all[name] if count == "all" else min(int(count), all[name])
 
         def side(words: str, name: str = name, number: int = number) -> tuple[Row, ...]:
             return tuple(row(word.strip(), name, number, rung, pretraining) for word in words.split(" - "))
 
-        yield Check(claim, side(one), side(other), sign, test or name, measure, effect, f"{text} at {rung}")
+        for test in [named] if named else TESTS.get(name, (name,)):
+            yield Check(claim, side(one), side(other), sign, test, measure, effect, f"{text} at {rung}")
 
 
 def row(word: str, name: str, labels: int, rung: str, pretraining: int = 1) -> Row:
@@ -162,8 +167,9 @@ def row(word: str, name: str, labels: int, rung: str, pretraining: int = 1) -> R
     arm, _, method = word.partition("/")
     arm, _, own = arm.partition("#")
     arm, _, at = arm.partition("@")
-    start = 1 if arm in (BM25, START) else pretraining
-    return Row(arm, at or rung, name, int(own or labels), method or "random", start)
+    return Row(
+        arm, at or rung, name, int(own or labels), method or "random", 1 if arm == BM25 else pretraining
+    )
 
 
 @dataclass(frozen=True)
@@ -184,13 +190,14 @@ class Runs:
 
     def trials(self, row: Row) -> list[Job]:
         """What dev chooses from."""
-        labels = min(CHOICE, self.ladder.all[row.set])
+        where = CHOSEN_ON.get(row.set, row.set)
+        labels = min(CHOICE, self.ladder.all[where])
         rates = TEXT_RATES if row.set in TEXTS else RATES
-        arm = ARMS[row.arm].tuned_as if row.arm in ARMS else None
+        arm = ARMS[row.arm].tuned_as if row.arm in ARMS else "mlm"
         name = arm or row.arm
         pretraining = ARMS[name].tuned_in if name in ARMS else 1
         model = replace(row, arm=name, rung=self.ladder.rung, pretraining=pretraining).model
-        return [Job(model, row.set, labels, "random", pooling, lr, 1) for pooling in POOLINGS for lr in rates]
+        return [Job(model, where, labels, "random", pooling, lr, 1) for pooling in POOLINGS for lr in rates]
 
     def chosen(self, row: Row) -> tuple[str, float] | None:
         """Pooling and rate that are best on dev; None before all were tried."""
@@ -237,7 +244,9 @@ class Runs:
         return [
             str(job)
             for job in wanted
-            if job in waiting and job.model in there and waiting.isdisjoint(earlier(job))
+            if job in waiting
+            and (job.model in there or job.model.partition("-")[0] in there)
+            and waiting.isdisjoint(earlier(job))
         ]
 
     def models(self, rows: Sequence[Row], rungs: Mapping[str, float]) -> list[str]:
@@ -274,6 +283,8 @@ def described(job: Job) -> Row:
     """The row that a run belongs to."""
     arm, _, rest = job.model.partition("@")
     rung, _, seed = rest.rpartition("-")
+    if not rest:
+        arm, _, seed = arm.partition("-")
     method = job.method
     if method.startswith("mined-by:"):
         method = "mined-by:" + method.split(":")[1].partition("@")[0]

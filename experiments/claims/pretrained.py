@@ -50,13 +50,13 @@ class Arm:
 
 def crops(**changes: Any) -> Arm:
     """SimCLR on two pieces of a window."""
-    return Arm(SIMCLR, {**CROPS, **changes}, 2048, CONTRAST)
+    return Arm(SIMCLR, {**CROPS, **changes}, 2048, CONTRAST, tuned_as="crops" if changes else None)
 
 
 def moco(queue: int) -> Arm:
     """MoCo on the same pieces."""
     objective = {"kind": "moco", "queue": queue, "momentum": 0.999, "similarity": "cosine"}
-    return Arm(objective, CROPS, 2048, CONTRAST)
+    return Arm(objective, CROPS, 2048, CONTRAST, tuned_as=None if queue == 2048 else "moco-2k")
 
 
 def condenser(**changes: Any) -> Arm:
@@ -108,7 +108,7 @@ class Places:
 
     def model(self, name: str) -> Path:
         """The model of ARM@RUNG-SEED, or the start."""
-        return self.start if name == START else self.out / "models" / name / "model"
+        return self.start if name.partition("-")[0] == START else self.out / "models" / name / "model"
 
 
 def parts(name: str) -> tuple[str, str, int]:

@@ -258,7 +258,11 @@ def tune(given: argparse.Namespace) -> None:
         }
         there |= {"start"} if places.start.exists() else set()
         # One claim after the other, so that time that runs out leaves whole ones.
-        found = (runs.open(runs.ladder.rows([number]), there, failed) for number in given.claims)
+        rows = (runs.ladder.rows([number]) for number in given.claims)
+        found = (
+            runs.open([row for row in some if row.set in (given.only or [row.set])], there, failed)
+            for some in rows
+        )
         return list(dict.fromkeys(job for some in found for job in some))
 
     share_gpu()
@@ -355,7 +359,11 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
         if does is prepare:
             one.add_argument("--work", type=Path, help="collections and BM25: large [PREPARED-work]")
             one.add_argument("--tokenizer", type=Path, help=f"a model folder [{TOKENIZER}]")
-            one.add_argument("--sets", nargs="+", default=["scifact", "medquad", "wiki"])
+            one.add_argument(
+                "--sets",
+                nargs="+",
+                default=["scifact", "medquad", "wiki", "far", "cosqa", "vaswani", "trec-dl21"],
+            )
             one.add_argument("--distractors", type=int, default=50_000)
             one.add_argument("--most", type=int, help="questions of a split at the most, to try things out")
         elif does in (store, stages, start):
@@ -366,6 +374,9 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
         else:
             one.add_argument("--claims", nargs="+", default=["all"])
             one.add_argument("--models", nargs="+", default=[], metavar="ARM@RUNG-SEED")
+            one.add_argument(
+                "--only", nargs="+", metavar="SET", help="what `tune` trains on [what claims name]"
+            )
             one.add_argument("--ladder", type=Path, default=HERE / "ladder.toml")
             one.add_argument("--rung", help="of all rows that name none [that of the ladder]")
             one.add_argument("--seeds", type=int, help="[those of the ladder]")

@@ -2,8 +2,8 @@
 
 A job is a line, `MODEL SET LABELS METHOD POOLING LR SEED`. Training, choosing on dev and exact search are those of
 `experiments/finetuning`; this file adds what its methods do not have: no labels at all, negatives of the batch
-alone, negatives that another model mined, corrupted positives, how far the attention of CLS moves, nb-recall, and
-STS-b and section triplets. Methods:
+alone, negatives that another model mined, corrupted positives, how far the attention of CLS moves, nb-recall,
+STS-b and section triplets, and for `far` the questions of other sets. Methods:
 
     random               BM25's negatives, random batches
     inbatch[-WAY]        negatives of the batch alone; WAY is sequential, abs or abs-bm25; until dev falls
@@ -37,6 +37,7 @@ sys.path.append(str(Path(__file__).parents[1] / "finetuning"))
 from methods import NEGATIVES, Bench, Plan, Settings, Start, Weights, keep, trained
 from prepared import PASSAGE, digest, drawn, load, wrapped
 from safetensors.torch import load_file
+from sets import FAR, ZERO_SHOT
 from stopwatch import Stopwatch
 from teacher import teach
 
@@ -67,6 +68,7 @@ OF_TEXTS = {"stsb": ("Spearman",), "sections": ("Accuracy",)}
 RETRIEVAL = ("nDCG@10", "RR@10", "R@100")
 NOISE, ATTENTION_TEXTS, NEIGHBOURS, DEPTH = 0.4, 256, 50, 100
 LONG = 12  # epochs of runs that go on until dev falls; the best evaluation is what is tested
+RISE = "rise"  # a test of those: what dev gains from the first evaluation to the last, (1 + gain) / 2
 TEXT_EPOCHS, TEXT_BATCH = 4, 16
 
 
@@ -121,6 +123,7 @@ class Worker:
         self.plan = Plan(places.start, epochs, batch, device, self.work)
         self.folder = self.work / "training" / str(os.getpid())
         self.benches: dict[tuple[str, int], Bench] = {}
+        self.others: dict[str, Bench] = {}
         self.starts: OrderedDict[tuple[str, str], Start] = OrderedDict()
 
     def do(self, job: Job) -> Done:
@@ -168,7 +171,18 @@ class Worker:
         dev = {pooling: self.bench(job, pooling) for pooling in ("cls", "mean")}
         values = {pooling: bench.dev(bench.start.fresh()) for pooling, bench in dev.items()}
         best = max(values, key=values.__getitem__)
-        return Done(dev[best].test(dev[best].start.fresh()), values[best], {"dev": values, "pooling": best})
+        start = dev[best].start
+        tests = dev[best].test(start.fresh()) | self._zero_shot(job, start)
+        return Done(tests, values[best], {"dev": values, "pooling": best})
+
+    def _zero_shot(self, job: Job, start: Start) -> dict[str, Values]:
+        """Other sets under the encoder as it is now, for runs on `far`."""
+        found: dict[str, Values] = {}
+        for name in ZERO_SHOT if job.set == FAR else ():
+            if name not in self.others:
+                self.others[name] = Bench(name, load(self.prepared / name), self.plan, start)
+            found |= self.others[name].test(start.encoder)
+        return found
 
     def _tuned(self, job: Job) -> tuple[Done, Weights]:
         bench, watch, negatives, way = self.bench(job), Stopwatch(), NEGATIVES, "random"
@@ -191,7 +205,13 @@ class Worker:
         if job.method in ("random", "mined") and job.labels >= 1000:
             keep(self._kept(job), weights)
         rounded = {name: round(value, 2) for name, value in result.seconds.items()}
-        return Done(result.tests, result.dev, {"curve": list(result.curve), "spent": rounded}), weights
+        tests = dict(result.tests) | self._zero_shot(
+            job, bench.start
+        )  # trained() left the best weights there
+        if job.method.startswith("inbatch") and result.ends is not None:
+            first, last = result.ends
+            tests[RISE] = np.repeat((1 + last - first)[:, None] / 2, len(RETRIEVAL), axis=1)
+        return Done(tests, result.dev, {"curve": list(result.curve), "spent": rounded}), weights
 
     def _kept(self, job: Job) -> Path:
         return (self.work / "weights" / job.file).with_suffix(".safetensors")

@@ -31,7 +31,7 @@ from ladder import BM25, Check, Claim, Ladder, Row, Runs, described, read
 from numpy.typing import NDArray
 from pretrained import ARMS, RUNGS
 from scipy.stats import t as student
-from tuned import Job, gold, measures
+from tuned import RISE, Job, gold, measures
 
 sys.path.append(str(Path(__file__).parents[1]))
 
@@ -136,14 +136,21 @@ class Measured:
     def of(self, row: Row, test: str, measure: str) -> Values | None:
         """Seeds x questions; None if there is no run."""
         if row.arm == BM25:
-            found = self.known.get(f"{row.set}|bm25|{test}")
+            found = self.baseline(row, "bm25", test)
             column = measures(row.set, row.method).index(measure)
             return None if found is None else found[None, :, column] / 10_000
         if row not in self.rows:
             done = [self.runs.path(job) for job in self.runs.jobs(row) if self.runs.done(job)]
             self.rows[row] = results.load(done) if done else {}
         values = self.rows[row].get(test)
-        return None if values is None else values[:, :, measures(row.set, row.method).index(measure)]
+        if values is None:
+            return None
+        column = values[:, :, measures(row.set, row.method).index(measure)]
+        return 2 * column - 1 if test == RISE else column
+
+    def baseline(self, row: Row, what: str, test: str) -> NDArray[Any] | None:
+        """What `prepare` stored of a test, under the row's set or, if it is another set's, under that."""
+        return self.known.get(f"{row.set}|{what}|{test}", self.known.get(f"{test}|{what}|{test}"))
 
     def side(self, rows: Sequence[Row], test: str, measure: str) -> Values | None:
         """A row, or the first less the second, seed by seed."""
@@ -157,8 +164,8 @@ class Measured:
         return first
 
     def documents(self, row: Row, test: str, questions: int) -> NDArray[np.int64]:
-        found = self.known.get(f"{row.set}|documents|{test}", ())
-        return np.asarray(found) if len(found) == questions else np.arange(questions)
+        found = self.baseline(row, "documents", test)
+        return np.arange(questions) if found is None or len(found) != questions else np.asarray(found)
 
 
 def measured(check: Check, runs: Measured) -> StoredCheck | None:

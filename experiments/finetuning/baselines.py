@@ -26,7 +26,7 @@ from methods import Bench, Plan, Start
 from numpy.typing import NDArray
 from prepared import Prepared, drawn, load
 from searching import values
-from sets import Set, Split, read
+from sets import FAR, ZERO_SHOT, Set, Split, read
 from table import ROWS
 
 from prepare import SETS, START
@@ -105,7 +105,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--prepared", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True, help="as for run.py")
     parser.add_argument("--encoder", type=Path, default=START, help="a model folder [default: %(default)s]")
-    parser.add_argument("--sets", nargs="*", choices=SETS, default=SETS)
+    parser.add_argument("--sets", nargs="*", choices=(*SETS, FAR, *ZERO_SHOT), default=SETS)
     parser.add_argument("--distractors", type=int, default=50_000, help="as for prepare.py")
     parser.add_argument("--no-untuned", action="store_true", help="BM25 only")
     return parser.parse_args()

@@ -200,11 +200,15 @@ class Bench:
         return self.examples(self.bm25_negatives)
 
     def dev(self, encoder: Encoder) -> float:
-        """nDCG@10 of the dev questions over what is judged and some other passages."""
+        """The mean nDCG@10 of the dev questions."""
+        return float(self.dev_values(encoder).mean())
+
+    def dev_values(self, encoder: Encoder) -> NDArray[np.float64]:
+        """nDCG@10 of each dev question over what is judged and some other passages."""
         asked, known = (rows.vectors(encoder) for rows in self.dev_rows)
         numbers = topk(asked, known, 100, device=self.plan.device)[1]
         places = self.data.dev_passages[numbers]
-        return float(values(places, self.data.dev.relevant, len(self.data.content))[:, 0].mean())
+        return values(places, self.data.dev.relevant, len(self.data.content))[:, 0]
 
     def test(self, encoder: Encoder) -> dict[str, NDArray[np.float64]]:
         """The measures of every question of every test."""
@@ -218,12 +222,13 @@ class Bench:
 
 @dataclass(frozen=True)
 class Result:
-    """Dev's value of the best checkpoint, the test questions' values, and where the time went."""
+    """Dev's value of the best checkpoint, the test questions' values, where the time went, and dev's first and last."""
 
     dev: float
     tests: Mapping[str, NDArray[np.float64]]  # name of the test -> questions x measures
     curve: Sequence[float]
     seconds: Mapping[str, float] = field(default_factory=dict)
+    ends: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
 
 def fine_tune(bench: Bench, method: str, settings: Settings, seed: int, folder: Path) -> Result:
@@ -279,7 +284,7 @@ def trained(
     put_weights(bench.start.encoder, best.weights)
     with watch("test"):
         tests = bench.test(bench.start.encoder)
-    return Result(max(best.curve), tests, best.curve, watch.seconds), best.weights
+    return Result(max(best.curve), tests, best.curve, watch.seconds, (best.first, best.last)), best.weights
 
 
 class Best:
@@ -289,11 +294,14 @@ class Best:
         self.bench, self.watch = bench, watch
         self.curve: list[float] = []
         self.weights: Weights = {}
+        self.first = self.last = np.zeros(0)  # values of every dev question
 
     def look(self, retriever: RetrievalObjective) -> None:
         encoder = retriever.tower("query")
         with self.watch("dev"):
-            self.curve.append(self.bench.dev(encoder))
+            self.last = self.bench.dev_values(encoder)
+            self.first = self.last if not self.curve else self.first
+            self.curve.append(float(self.last.mean()))
             if self.curve[-1] > max(self.curve[:-1], default=-1.0):
                 self.weights = weights_of(encoder)
 

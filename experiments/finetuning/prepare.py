@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from prepared import PASSAGE, QUERY, Asked, Prepared, dev_places, digest, drawn, save, tokenised
-from sets import Set, Split, read
+from sets import FAR, ZERO_SHOT, Set, Split, read
 
 from liebig.ragged import Ragged
 from liebig.text.layout import RoleLayout
@@ -82,7 +82,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True, help="collections and BM25: large")
     parser.add_argument("--encoder", type=Path, default=START, help="whose tokenizer [default: %(default)s]")
-    parser.add_argument("--sets", nargs="*", choices=SETS, default=SETS)
+    parser.add_argument("--sets", nargs="*", choices=(*SETS, FAR, *ZERO_SHOT), default=SETS)
     parser.add_argument("--train", type=int, default=4_000, help="training questions of a set at the most")
     parser.add_argument("--test", type=int, default=3_000, help="questions of a test at the most")
     parser.add_argument("--distractors", type=int, default=50_000, help="wiki passages beside SQuAD's")

@@ -3,7 +3,9 @@
 - wiki: SQuAD and Natural Questions over SQuAD's paragraphs and a number of passages of Wikipedia articles. SQuAD is
   judged by its paragraphs. NQ is judged by answer match over all passages: a question is kept where 1 to 20 passages
   have its answer, and its positive for training is the first of them among BM25's 50 best.
+- far: the same questions over three times as many passages, where less is found at once.
 - medquad, scifact: as they come, with the splits of `experiments/splits.py`.
+- cosqa, vaswani, trec-dl21: tests alone, for encoders that were trained on other questions.
 
 What is slow is kept in the working folder, so that a second start goes on.
 """
@@ -37,6 +39,8 @@ Longs = NDArray[np.int64]
 SPLITS = ("train", "dev", "test")
 DEPTH, POSITIVE_DEPTH, MOST_ANSWERS = 100, 50, 20
 WORDS = 100
+FAR, DISTRACTORS = "far", 150_000
+ZERO_SHOT = ("cosqa", "vaswani", "trec-dl21")
 
 
 @dataclass(frozen=True)
@@ -71,9 +75,11 @@ class Set:
 
 def read(name: str, data: Path, work: Path, distractors: int, most: int | None) -> Set:
     """A set by its name; `most` cuts every split, to try things out."""
-    source = (
-        wiki_folder(data, work, distractors) if name == "wiki" else splits.folder(data, name, work / "splits")
-    )
+    distractors = DISTRACTORS if name == FAR and most is None else distractors
+    if name in ("wiki", FAR):
+        source = wiki_folder(data, work, distractors)
+    else:
+        source = data / name if name in ZERO_SHOT else splits.folder(data, name, work / "splits")
     tree = {
         "collection": {"kind": "init", "paths": [str(source)]},
         "bm25": {"kind": "bm25", "collection": "@collection"},
@@ -93,8 +99,11 @@ def read(name: str, data: Path, work: Path, distractors: int, most: int | None) 
                 judged[one.query].append(places[one.passage])
         return searched([asked[q] for q in islice(judged, most)], judged, index, order)
 
+    if name in ZERO_SHOT:
+        none = Split([], [], np.zeros((0, DEPTH), np.int64), np.zeros((0, DEPTH), np.float32))
+        return Set(name, passages, none, none, {name: split("test")})
     made = {part: split(part) for part in SPLITS}
-    if name != "wiki":
+    if name not in ("wiki", FAR):
         return Set(name, passages, made["train"], made["dev"], {name: made["test"]})
     answers = {part: nq_split(data, part, passages, index, order, work, most) for part in SPLITS}
     return Set(
@@ -102,7 +111,7 @@ def read(name: str, data: Path, work: Path, distractors: int, most: int | None) 
         passages,
         both(made["train"], answers["train"]),
         both(made["dev"], answers["dev"]),
-        {"squad": made["test"], "nq": answers["test"]},
+        {"squad": made["test"], "nq": answers["test"]} if name == "wiki" else {"squad-far": made["test"]},
     )
 
 

@@ -4,6 +4,7 @@ import json
 import lzma
 import sys
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -89,8 +90,6 @@ def result(runs, job, values, dev) -> None:
 
 
 def test_settings_are_chosen_on_dev_before_other_seeds_begin(tmp_path):
-    from dataclasses import replace
-
     import ladder
 
     found = ladder.read(little(tmp_path, "crops > mlm | scifact | all | RR@10"))
@@ -411,12 +410,14 @@ def test_from_a_start_to_the_page_on_a_tiny_case(tmp_path, monkeypatch, capsys):
     run.stages(given)
 
     places = pretrained.Places(out, {"30M": 200.0, "100M": 300.0}, batch=0.001, length=32)
-    sizes = {"scifact": 4}
+    sizes = {"scifact": 4, "wiki": 4, "far": 4}
     found = ladder.read(
         little(
             tmp_path,
             "condenser > mlm | scifact | 0 all | RR@10",
             "mlm/entropy > condenser/entropy | scifact | all | movement",
+            "condenser/inbatch > start | far | all | RR@10",
+            "condenser/inbatch-abs > condenser/inbatch | far:rise | all | RR@10",
         ),
         all=sizes,
     )
@@ -440,9 +441,11 @@ def test_from_a_start_to_the_page_on_a_tiny_case(tmp_path, monkeypatch, capsys):
         np.arange(8),
         prepared.digest(tokenizer),
     )
-    prepared.save(tmp_path / "prepared" / "scifact", whole, {})
+    for name in ("scifact", "wiki", "cosqa", "vaswani", "trec-dl21"):
+        prepared.save(tmp_path / "prepared" / name, replace(whole, name=name, tests={name: asked}), {})
+    prepared.save(tmp_path / "prepared" / "far", replace(whole, name="far", tests={"squad-far": asked}), {})
     worker = tuned.Worker(places, tmp_path / "prepared", torch.device("cpu"), 1, 4)
-    there = {path.name for path in (out / "models").iterdir()}
+    there = {path.name for path in (out / "models").iterdir()} | {"start"}
     while jobs := runs.open(found.rows(["1"]), there, ()):
         for line in jobs:
             done = worker.do(tuned.Job.of(line))
@@ -452,7 +455,9 @@ def test_from_a_start_to_the_page_on_a_tiny_case(tmp_path, monkeypatch, capsys):
 
     verdicts.store(found, verdicts.Measured(runs, tmp_path / "prepared"), tmp_path / "checks.csv")
     stored = verdicts.load(tmp_path / "checks.csv")
-    assert [check.seeds for check in stored.values()] == [1, 2, 2]
+    assert [check.seeds for check in stored.values()] == [1, 2, 2, 2, 2, 2, 2, 2]
+    assert [check.test for check in stored.values()][3:] == ["squad-far", *tuned.ZERO_SHOT, "rise"]
+    assert all(-1 <= check.one <= 1 for check in stored.values())
     assert "It helps" in verdicts.page(found, stored)
     assert any(
         line.startswith("| condenser@30M | scifact | 4 | cls 0.001 | 2 |") for line in verdicts.table(runs)
