@@ -15,7 +15,7 @@ from liebig.model.encoder import Encoder
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import NAME
 from liebig.stages import STAGES
-from liebig.text.passages import Text, by_tokens
+from liebig.text.passages import by_tokens
 from liebig.text.tokenizer import Tokenizer
 from tests.worlds import faults
 
@@ -149,6 +149,6 @@ def test_a_sentence_without_an_end_is_tokenised_a_few_times_whatever_its_length(
         Tokenizer, "offsets", lambda self, text: read.append(len(text)) or offsets(self, text)
     )
     text = "a list of words " * 300
-    pieces = [piece for cut in by_tokens(tokenizer, 48)([Text((text,), "")]) for piece in cut]
+    pieces = [piece for cut in by_tokens(tokenizer, 48)([[text]]) for piece in cut]
     assert len(pieces) > 50
     assert sum(read) < 4 * len(text), "a piece does not cost the whole sentence"

@@ -5,7 +5,7 @@ from liebig.stages.passages import cut
 
 
 def whole(texts):
-    return [[" ".join(text.paragraphs)] for text in texts]
+    return [[" ".join(paragraphs)] for paragraphs in texts]
 
 
 def passages(title, *sections):

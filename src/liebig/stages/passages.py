@@ -37,7 +37,7 @@ from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
 from liebig.formats.output import json_line
 from liebig.text.languages import code_of
-from liebig.text.passages import Cutter, Text, by_tokens
+from liebig.text.passages import Cutter, by_tokens
 from liebig.text.sentences import LANGUAGES
 from liebig.text.tokenizer import Tokenizer
 
@@ -84,7 +84,7 @@ def cut(document: Document, cutter: Cutter, language: str = "") -> Iterator[Head
     """The passages of a document, section by section, titled with both; one whose text is empty is its title."""
     number = 0
     sections = list(_with_text(document.sections))
-    pieces = cutter([Text(section.paragraphs) for section in sections])
+    pieces = cutter([section.paragraphs for section in sections])
     for section, texts in zip(sections, pieces):
         title = _titled(document.title, section.heading)
         for text, place in zip(texts, places_of(section, texts)):

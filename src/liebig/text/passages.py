@@ -1,52 +1,28 @@
-"""Documents cut into passages of whole sentences, at most N tokens each.
+"""Texts cut into passages of whole sentences, at most N tokens each.
 
-A *cutter* turns texts into pieces; `cut_documents` runs one over the sections of documents, which passages never
-cross, and numbers what comes out ("doc-0", "doc-1", …). `by_tokens` is query-as-context's (4.1: consecutive
-sentences, at most 144 tokens; a longer sentence is cut). A prefix of title or heading is part of the text and is
-counted. Space inside a passage becomes single spaces. Cost: one tokenisation of the text (two where a text has other
-tokens than its sentences, as with byte-level BPE).
+A *cutter* turns texts into pieces. `by_tokens` is query-as-context's (4.1: consecutive sentences, at most 144 tokens;
+a longer sentence is cut). Space inside a passage becomes single spaces. Cost: one tokenisation of the text (two where
+a text has other tokens than its sentences, as with byte-level BPE).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from liebig.base.errors import DataError
-from liebig.base.records import Document, Passage
-from liebig.ragged import read_only
 from liebig.text.sentences import spans
 from liebig.text.tokenizer import Tokenizer
 
 # Packing is greedy, as in query-as-context (4.1) and Condenser's data: a sentence joins the block while it fits. A
-# sentence of more than N tokens is cut every N tokens, and its rest continues as a sentence of its own. Blocks never
-# cross a group (a section or document). With overlap, a block repeats the last sentences of the previous one: as many
-# as have at most `overlap` tokens and leave room for the next sentence.
-
-
-class TokenBlocks(NamedTuple):
-    """Block k is tokens[starts[k]:ends[k]], from group groups[k]."""
-
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    groups: NDArray[np.int64]
-
-
-def pack_sentences(
-    sentences: NDArray[Any], groups: NDArray[Any], longest: int, overlap: int = 0
-) -> TokenBlocks:
-    """Blocks of at most `longest` tokens.
-
-    Sentence s is tokens[sentences[s]:sentences[s+1]]; group g is sentences groups[g] to groups[g+1].
-    """
-    assert 0 <= overlap < longest, "a block needs room for more than its overlap"
-    table = _pack(read_only(sentences.astype(np.int64)), groups.astype(np.int64), longest, overlap)
-    return TokenBlocks(table[0], table[1], table[2])
+# sentence of more than N tokens is cut every N tokens, and its rest continues as a sentence of its own.
+Cutter = Callable[
+    [Sequence[Sequence[str]]], list[list[str]]
+]  # the paragraphs of each text, the pieces of each
 
 
 @njit(nogil=True, cache=True)
@@ -74,116 +50,46 @@ def most_units(sentences: Any, first: Any, last: Any, longest: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _pack(sentences: Any, groups: Any, longest: int, overlap: int) -> Any:
-    bound = len(sentences) + (sentences[-1] - sentences[0]) // longest + 1
-    table = np.empty((3, bound), np.int64)
-    units = np.empty(most_units(sentences, groups[:-1], groups[1:], longest) + 1, np.int64)
-    made = 0
-    for g in range(len(groups) - 1):
-        n = units_of(sentences, groups[g], groups[g + 1], longest, units)
-        i = 0
-        while i < n:
-            j = i + 1
-            while j < n and units[j + 1] - units[i] <= longest:
-                j += 1
-            table[0, made], table[1, made], table[2, made] = units[i], units[j], g
-            made += 1
-            i = j if j == n else _back(units, i, j, longest, overlap)
-    return table[:, :made].copy()
+def pack_sentences(sentences: Any, longest: int) -> Any:
+    """Where blocks of at most `longest` tokens begin and end (2 × blocks); sentence s ends at sentences[s + 1]."""
+    units = np.empty(len(sentences) + (sentences[-1] - sentences[0]) // longest + 1, np.int64)
+    n = units_of(sentences, 0, len(sentences) - 1, longest, units)
+    blocks = np.empty((2, n), np.int64)
+    made = i = 0
+    while i < n:
+        j = i + 1
+        while j < n and units[j + 1] - units[i] <= longest:
+            j += 1
+        blocks[0, made], blocks[1, made] = units[i], units[j]
+        made += 1
+        i = j
+    return blocks[:, :made]
 
 
-@njit(nogil=True, cache=True)
-def _back(units: Any, i: int, j: int, longest: int, overlap: int) -> int:
-    """Where the next block begins: up to `overlap` tokens before unit j, which must still fit."""
-    k = j
-    while k - 1 > i and units[j] - units[k - 1] <= overlap and units[j + 1] - units[k - 1] <= longest:
-        k -= 1
-    return k
+def by_tokens(tokenizer: Tokenizer, size: int, language: str | None = None) -> Cutter:
+    """Pieces of whole sentences with at most `size` tokens, special tokens not counted.
 
-
-__all__ = ["Cutter", "Prefix", "Text", "TokenBlocks", "by_tokens", "cut_documents", "pack_sentences"]
-Prefix = Literal["none", "title", "heading", "both"]
-_BATCH = 64  # documents that are tokenised together
-
-
-class Text(NamedTuple):
-    """A section to be cut: its paragraphs, and what will stand in front of each of its passages."""
-
-    paragraphs: tuple[str, ...]
-    prefix: str = ""
-
-
-Cutter = Callable[[Sequence[Text]], list[list[str]]]
-
-
-def cut_documents(
-    documents: Iterable[Document], cutter: Cutter, prefix: Prefix = "none", separator: str = ": "
-) -> Iterator[Passage]:
-    """The passages of documents, in order; each carries its document's title beside its text."""
-    batch: list[Document] = []
-    for document in documents:
-        batch.append(document)
-        if len(batch) == _BATCH:
-            yield from _cut(batch, cutter, prefix, separator)
-            batch = []
-    yield from _cut(batch, cutter, prefix, separator)
-
-
-def by_tokens(tokenizer: Tokenizer, size: int, overlap: int = 0, language: str | None = None) -> Cutter:
-    """Pieces of whole sentences with at most `size` tokens, prefix counted and special tokens not.
-
-    A sentence longer than that is cut at `size` tokens and goes on in the next piece. With `overlap`, a piece
-    begins with the last sentences of the one before it, as many as have at most that many tokens.
+    A sentence longer than that is cut at `size` tokens and goes on in the next piece.
     """
-    if not 0 <= overlap < size:
-        raise DataError(f"passages of {size} tokens cannot overlap by {overlap}")
 
-    def cut(texts: Sequence[Text]) -> list[list[str]]:
-        sentences = [_sentences(text, language) for text in texts]
+    def cut(texts: Sequence[Sequence[str]]) -> list[list[str]]:
+        sentences = [_sentences(paragraphs, language) for paragraphs in texts]
         counts = iter(_lengths(tokenizer, [s for group in sentences for s in group]))
-        fronts = _lengths(tokenizer, [text.prefix for text in texts])
         cuts = []
-        for text, group, front in zip(texts, sentences, fronts):
-            if size - front <= overlap:
-                raise DataError(
-                    f"passages of {size} tokens have no room after the prefix {text.prefix!r}",
-                    fix="use longer passages or no prefix",
-                )
+        for group in sentences:
             lengths = [next(counts) for _ in group]
-            pieces = _pieces(tokenizer, group, lengths, size - front, overlap)
-            exact = tokenizer.additive and max(lengths, default=0) <= size - front
-            cuts.append(pieces if exact else _fitted(tokenizer, text.prefix, pieces, size))
+            pieces = _pieces(tokenizer, group, lengths, size)
+            exact = tokenizer.additive and max(lengths, default=0) <= size
+            cuts.append(pieces if exact else _fitted(tokenizer, pieces, size))
         return cuts
 
     return cut
 
 
-def _cut(documents: Sequence[Document], cutter: Cutter, prefix: Prefix, separator: str) -> Iterator[Passage]:
-    texts = [
-        Text(section.paragraphs, _prefix(document.title, section.heading, prefix, separator))
-        for document in documents
-        for section in document.sections
-    ]
-    pieces = iter(cutter(texts))
-    prefixes = iter(texts)
-    for document in documents:
-        number = 0
-        for _ in document.sections:
-            front = next(prefixes).prefix
-            for piece in next(pieces):
-                yield Passage(f"{document.id}-{number}", front + piece, document.title, document.id)
-                number += 1
-
-
-def _prefix(title: str, heading: str, prefix: Prefix, separator: str) -> str:
-    parts = {"none": (), "title": (title,), "heading": (heading,), "both": (title, heading)}[prefix]
-    return "".join(part + separator for part in parts if part)
-
-
-def _sentences(text: Text, language: str | None) -> list[str]:
+def _sentences(paragraphs: Sequence[str], language: str | None) -> list[str]:
     """The sentences of all paragraphs with single spaces, one in front where there was any, so that they join."""
     sentences = []
-    for paragraph in text.paragraphs:
+    for paragraph in paragraphs:
         last = -1
         for start, end in spans(paragraph, language):
             glue = "" if start == last else " "
@@ -197,17 +103,14 @@ def _lengths(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
     return lengths
 
 
-def _pieces(
-    tokenizer: Tokenizer, sentences: Sequence[str], lengths: Sequence[int], room: int, overlap: int
-) -> list[str]:
+def _pieces(tokenizer: Tokenizer, sentences: Sequence[str], lengths: Sequence[int], size: int) -> list[str]:
     """Sentences packed by their lengths, and the texts of the blocks."""
     bounds = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
-    blocks = pack_sentences(bounds, np.array([0, len(sentences)]), room, overlap)
     # A sentence without an end is cut into many pieces: it is tokenised for the first of them only.
     offsets = lru_cache(2)(lambda number: tokenizer.offsets(sentences[number]))
     texts = (
         _text(sentences, offsets, bounds, start, end)
-        for start, end in zip(blocks.starts.tolist(), blocks.ends.tolist())
+        for start, end in pack_sentences(bounds, size).T.tolist()
     )
     return [text for text in texts if text]
 
@@ -230,24 +133,24 @@ def _text(
     return "".join(parts).strip()
 
 
-def _fitted(tokenizer: Tokenizer, prefix: str, pieces: Sequence[str], size: int) -> list[str]:
+def _fitted(tokenizer: Tokenizer, pieces: Sequence[str], size: int) -> list[str]:
     """The pieces, tokenised once more as they will be read; one that became too long is cut again."""
-    counts = _lengths(tokenizer, [prefix + piece for piece in pieces])
+    counts = _lengths(tokenizer, pieces)
     return [
         part
         for piece, count in zip(pieces, counts)
-        for part in ([piece] if count <= size else _cut_again(tokenizer, prefix, piece, size))
+        for part in ([piece] if count <= size else _cut_again(tokenizer, piece, size))
     ]
 
 
-def _cut_again(tokenizer: Tokenizer, prefix: str, piece: str, size: int) -> Iterator[str]:
-    """Parts of at most `size` tokens with their prefix, of at least one character."""
+def _cut_again(tokenizer: Tokenizer, piece: str, size: int) -> Iterator[str]:
+    """Parts of at most `size` tokens, of at least one character."""
     while piece:
-        starts = [start for start, _ in tokenizer.offsets(prefix + piece)] + [len(prefix + piece)]
+        starts = [start for start, _ in tokenizer.offsets(piece)] + [len(piece)]
         tokens = min(size, len(starts) - 1)
-        end = max(starts[tokens] - len(prefix), 1)
-        while end > 1 and len(tokenizer.encode(prefix + piece[:end].rstrip())) > size:
+        end = max(starts[tokens], 1)
+        while end > 1 and len(tokenizer.encode(piece[:end].rstrip())) > size:
             tokens -= 1
-            end = max(starts[tokens] - len(prefix), 1)
+            end = max(starts[tokens], 1)
         yield piece[:end].rstrip()
         piece = piece[end:].lstrip()
