@@ -21,7 +21,7 @@ from liebig.losses.contrastive import (
     uniformity,
 )
 from liebig.losses.distil import kl, kl_batch, kl_rankings, kl_similarities, margin_mse
-from liebig.losses.mlm import MaskedLoss, bag_of_words, linear_mlm, mlm, tiled_mlm
+from liebig.losses.mlm import MaskedLoss, bag_of_words, mlm
 from liebig.losses.tiles import TILE, log_sum_exp
 
 __all__ = [
@@ -40,14 +40,12 @@ __all__ = [
     "kl_batch",
     "kl_rankings",
     "kl_similarities",
-    "linear_mlm",
     "log_sum_exp",
     "ltr",
     "margin_mse",
     "mlm",
     "queued_info_nce",
     "spread",
-    "tiled_mlm",
     "triplet",
     "uniformity",
 ]
