@@ -68,7 +68,7 @@ class Toy(Objective):
         assert side.targets is not None
         assert side.labels is not None
         found = losses.mlm(self.head(self.drop(states[side.targets])), side.labels)
-        return Represented(vectors, {"mlm": found.loss, "correct": found.correct.double()})
+        return Represented(vectors, {"mlm": found.loss, "correct": found.correct.to(found.loss.dtype)})
 
     def vectors(self, chunk: Batch) -> Tensor:
         packed = chunk.sides["text"].packed

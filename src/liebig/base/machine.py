@@ -291,6 +291,18 @@ def checked(name: str | None) -> str | None:
     return name
 
 
+def wants_mps() -> bool:
+    """Whether training was asked to use Apple's GPU, by LIEBIG_DEVICE=mps. It was never run on one."""
+    name = os.environ.get("LIEBIG_DEVICE")
+    if not name:
+        return False
+    import torch
+
+    if name != "mps" or not torch.backends.mps.is_available():
+        raise RecipeError(f"LIEBIG_DEVICE = {name}: expected mps, on a Mac that has it", fix="unset it")
+    return True
+
+
 def may_have_gpu() -> bool:
     """Whether torch is worth asking for a GPU, which takes seconds: not without a driver's device."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):

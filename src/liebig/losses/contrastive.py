@@ -82,9 +82,9 @@ def info_nce(
         queries = queries[rows.to(queries.device)]
     else:
         columns, weights = targets, torch.ones(len(queries), device=queries.device)
-    columns, weights = columns.to(queries.device), weights.to(queries.device)
+    columns = columns.to(queries.device)
     q, c = _ready(queries, similarity), _ready(candidates, similarity)
-    weights = weights.to(q.dtype) / total
+    weights = weights.to(q) / total
     q, positive = q / temperature, c[columns]
     sums = log_sum_exp(q, c, weights, exclude=exclude, tile=tile)
     loss = sums.weighted - (weights * (q * positive).sum(dim=1)).sum()

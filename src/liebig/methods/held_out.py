@@ -23,7 +23,7 @@ from liebig.store import TokenStore
 from liebig.train.batch import Batch
 from liebig.train.distributed import World
 from liebig.train.objective import Objective
-from liebig.train.precision import autocast, full
+from liebig.train.precision import autocast, full, wide
 
 Ints = NDArray[np.int64]
 STRETCHES = 32
@@ -143,7 +143,7 @@ def evaluate(
     divisors = world.counts(counts) | dict.fromkeys(per_batch, batches)
     # Partners found first, then accuracies, then losses: the first measure decides which checkpoint is best.
     names = sorted(sums, key=lambda name: (name != "partner_accuracy", "accuracy" not in name, name))
-    sums_of_all = world.total(torch.stack([sums[name].double() for name in names]))
+    sums_of_all = world.total(torch.stack([wide(sums[name]) for name in names]))
     return {name: float(value) / divisors[name] for name, value in zip(names, sums_of_all)}
 
 

@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from liebig.base import machine
 from liebig.base.errors import TrainingError
 from liebig.train.batch import Batch
 
@@ -145,10 +146,11 @@ class _Gather(torch.autograd.Function):
         return grad[start : start + ctx.sizes[ctx.rank]], None, None
 
 
-def connect(*, cpu: bool = False, minutes: float = 30) -> World:
+def connect(*, cpu: bool = False, mps: bool = False, minutes: float = 30) -> World:
     """Join the processes torchrun started, or be alone. For commands: nothing else asks torch how it was started.
 
-    Host values travel by gloo and device tensors by nccl, so that counting never waits for the device.
+    Host values travel by gloo and device tensors by nccl, so that counting never waits for the device. With `mps`
+    a process that is alone takes Apple's GPU where the user asks for it.
     """
     cuda = torch.cuda.is_available() and not cpu
     launched = dist.is_available() and dist.is_torchelastic_launched()
@@ -157,7 +159,7 @@ def connect(*, cpu: bool = False, minutes: float = 30) -> World:
     if cuda:
         torch.cuda.set_device(device)
     if not launched:
-        return World(device=device)
+        return World(device=torch.device("mps") if mps and machine.wants_mps() else device)
     if not dist.is_initialized():
         backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
         dist.init_process_group(backend, timeout=timedelta(minutes=minutes))
@@ -171,9 +173,9 @@ def disconnect() -> None:
 
 
 @contextmanager
-def joined(*, cpu: bool = False) -> Iterator[World]:
+def joined(*, cpu: bool = False, mps: bool = False) -> Iterator[World]:
     """Among the processes torchrun started, or alone; all end together, unless one fails."""
-    world = connect(cpu=cpu)
+    world = connect(cpu=cpu, mps=mps)
     try:
         yield world
         world.barrier()

@@ -18,6 +18,7 @@ from liebig.base.errors import TrainingError
 from liebig.train.batch import Batch
 from liebig.train.distributed import World
 from liebig.train.optim import Update
+from liebig.train.precision import wide
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Watch:
 
     def put(self, step: int, batch: Batch, update: Update) -> None:
         """Take note of a step; checks it now without a GPU, and the one before it with one."""
-        values = torch.stack((update.result.loss.detach().double(), update.norm.detach().double()))
+        values = torch.stack((wide(update.result.loss), wide(update.norm)))
         previous, event = self._pending, None
         if values.is_cuda:
             host = torch.empty(2, dtype=torch.float64, pin_memory=True)

@@ -26,6 +26,7 @@ from liebig.base.progress import Progress, quantity
 from liebig.train.distributed import World
 from liebig.train.guards import Collapse
 from liebig.train.optim import Update
+from liebig.train.precision import wide
 
 LOG, TIMING = "log.jsonl", "timing.jsonl"
 
@@ -68,7 +69,7 @@ class Means:
 
     def add(self, values: Mapping[str, Tensor]) -> None:
         for name, value in values.items():
-            value = value.detach().double()
+            value = wide(value)
             self._sums[name] = self._sums[name] + value if name in self._sums else value
             self._counts[name] = self._counts.get(name, 0) + 1
 
@@ -85,8 +86,7 @@ class Means:
     def load(self, state: Mapping[str, Sequence[Any]], device: torch.device) -> None:
         self._counts = {name: count for name, (_, count) in state.items()}
         self._sums = {
-            name: torch.tensor(total, dtype=torch.float64, device=device)
-            for name, (total, _) in state.items()
+            name: wide(torch.zeros((), device=device)).fill_(total) for name, (total, _) in state.items()
         }
 
     def _floats(self) -> dict[str, float]:

@@ -42,6 +42,11 @@ def full(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
+def wide(x: Tensor) -> Tensor:
+    """Without graph in float64, so that sums over many steps stay exact; in float32 on `mps`, which has no other."""
+    return x.detach().to(torch.float32 if x.device.type == "mps" else torch.float64)
+
+
 @dataclass
 class LossScaler:
     """Loss scale of fp16: doubles after `interval` good steps, halves on an overflow. 1 and idle when off."""

@@ -88,7 +88,7 @@ class TrainingStage(ABC, Generic[C, Obj]):
     @classmethod
     def launch(cls, config: C, folder: Folder) -> None:
         """Run in the processes that torchrun started, or in this one alone."""
-        with joined() as world:
+        with joined(mps=True) as world:
             cls(config, folder.path, world).run()
 
     @abstractmethod

@@ -29,7 +29,7 @@ from liebig.train.batch import Batch
 from liebig.train.distributed import ALONE, World
 from liebig.train.gradients import reduce_gradients, trainable
 from liebig.train.objective import Contrast, Objective, Represented
-from liebig.train.precision import autocast, full
+from liebig.train.precision import autocast, full, wide
 
 FULL = (*machine.GPU_FULL, *machine.MEMORY_FULL)
 
@@ -150,7 +150,7 @@ class _Run:
             weight = self.objective.weights.get("contrast", 1.0)
             (contrast.loss * (weight * self.scale)).backward()
         self._add("contrast", contrast.loss)
-        self.metrics.update({name: value.detach().double() for name, value in contrast.metrics.items()})
+        self.metrics.update({name: wide(value) for name, value in contrast.metrics.items()})
         assert vectors.grad is not None, "the contrastive loss does not depend on the vectors"
         return vectors.grad.split([len(x) for x in self.seen])
 
@@ -175,12 +175,12 @@ class _Run:
 
     def _replayed(self, again: Tensor, before: Tensor) -> None:
         """How far the second pass is from the first: rounding, unless randomness was drawn in another order."""
-        off = (again - before).abs().max().double() / before.abs().max().clamp(min=1e-30).double()
+        off = wide((again - before).abs().max()) / wide(before.abs().max().clamp(min=1e-30))
         old = self.metrics.get("replay")
         self.metrics["replay"] = off if old is None else torch.maximum(old, off)
 
     def _add(self, name: str, value: Tensor) -> None:
-        value = value.detach().double()
+        value = wide(value)
         self.sums[name] = self.sums[name] + value if name in self.sums else value
 
     @contextmanager
@@ -192,6 +192,8 @@ class _Run:
         torch.default_generator.manual_seed(seed)
         if self.world.device.type == "cuda":
             torch.cuda.manual_seed_all(seed)
+        elif self.world.device.type == "mps":
+            torch.mps.manual_seed(seed)
         with autocast(self.world.device, self.dtype, cache=part == "represent"):
             yield
 
@@ -199,8 +201,8 @@ class _Run:
         if diagnose and self.seen:
             vectors = torch.cat(self.seen)
             share = 1 / self.world.size
-            self.metrics["spread"] = losses.spread(vectors).double() * share
-            self.metrics["uniformity"] = losses.uniformity(vectors).double() * share
+            self.metrics["spread"] = wide(losses.spread(vectors)) * share
+            self.metrics["uniformity"] = wide(losses.uniformity(vectors)) * share
         replay = self.metrics.pop("replay", None)
         sums, metrics = _totals(self.world, self.sums, self.metrics)
         if diagnose and replay is not None:
