@@ -165,7 +165,7 @@ def compile_kernels() -> None:
     """The kernels of adaptive batches, which a fresh machine has not compiled yet, once for all workers."""
     rows = torch.nn.functional.normalize(torch.rand(64, 8), dim=1)
     with TemporaryDirectory() as folder:
-        made = Adaptive(8, AdaptiveBatching(search="beam").ways, "shuffled", 0)
+        made = Adaptive(8, AdaptiveBatching().scheduler, "shuffled", 0)
         made.store(Path(folder), 0, VectorSimilarity.of(rows, rows.flip(0), torch.arange(64)))
 
 

@@ -365,7 +365,8 @@ def batching(
         return sequential_batches(n, batch)
     if not method.startswith("abs-"):
         return random_batches(n, batch, seed)
-    search = AdaptiveBatching(search="beam" if method == "abs-beam" else "greedy").ways
+    assert method != "abs-beam", "its results are kept, but its search is no longer in the package"
+    search = AdaptiveBatching().scheduler
     how, home = Adaptive(batch, search, "shuffled", seed), folder / "schedule"
 
     def similarity(epoch: int) -> Similarity:

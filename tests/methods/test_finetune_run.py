@@ -77,7 +77,7 @@ def flat(row):
         {"evaluation": {"split": "dev", "over": "candidates", "measures": ["RR@100"]}, "hard": 0.5},
         {"batching": {"kind": "sequential"}, "evaluation": {"split": "dev", "passages": 4}},
         {"batching": {"kind": "adaptive", "preset": "paper", "search": "beam", "lists": 2}},
-        {"batching": {"kind": "adaptive", "search": "beam"}, "query_prompt": "query: ", "title": "separator"},
+        {"batching": {"kind": "adaptive"}, "query_prompt": "query: ", "title": "separator"},
     ],
     ids=lambda fields: "-".join(fields),
 )
@@ -126,8 +126,7 @@ def test_adaptive_epochs_are_files_and_a_second_run_is_the_same(model, collectio
 def test_the_preset_decides_how_batches_are_made_and_in_which_order_they_come(model, collection):
     def made(**fields):
         choice = config_of(model, collection, batching={"kind": "adaptive"} | fields).batching
-        (*_, way) = choice.ways
-        return way, choice.batch_order
+        return choice.scheduler, choice.batch_order
 
     assert made(preset="paper") == (written, "made")
     way, order = made(preset="paper", search="beam", order="shuffled")

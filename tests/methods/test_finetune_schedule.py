@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from liebig.methods.abs import sampler as adaptive, swaps as beams
+from liebig.methods.abs import sampler as adaptive
 from liebig.methods.abs.hardness import Sparse, VectorSimilarity, from_run, hardness
-from liebig.methods.abs.schedule import Pool, beam, greedy, hardest, in_table, schedule, written
-from liebig.methods.abs.swaps import State, beam_search, one_by_one, several_at_once
+from liebig.methods.abs.schedule import Pool, greedy, in_table, schedule, written
+from liebig.methods.abs.swaps import State, one_by_one, several_at_once
 from liebig.methods.retrieval import RetrievalObjective
 from tests.worlds.finetuning import double_encoder, examples, random_texts
 
@@ -102,7 +102,7 @@ def test_a_run_is_read_for_the_positives_of_other_queries():
     assert table_of(found).tolist() == [[0.0, 3.0], [3.0, 0.0]]
 
 
-@pytest.mark.parametrize("improve", [one_by_one, several_at_once, lambda s: beam_search(s, s)])
+@pytest.mark.parametrize("improve", [one_by_one, several_at_once])
 def test_every_accepted_swap_raises_hardness(improve):
     table = table_of(vectors(200))
     after = improve(State.of(table, torch.arange(200) < 16))
@@ -137,55 +137,6 @@ def test_a_glance_is_near_what_pairs_add_and_leaves_out_those_that_are_gone():
     exact, near = similarity.toward(members), similarity.glance(members, there)
     assert torch.equal(near.isinf(), ~there)
     torch.testing.assert_close(near[there], exact[there], rtol=0, atol=0.02 * float(exact.abs().max()))
-
-
-def test_beam_search_finds_at_least_what_greedy_finds():
-    """On one table, and on nine of ten pools and more over whole epochs, where the better of both is kept."""
-    wins, gains = 0, []
-    for seed in range(10):
-        similarity = vectors(400, seed=seed)
-        rows = torch.from_numpy(np.random.default_rng(seed).permutation(400))
-        one, two = (how(similarity, rows, 16).history[-1] for how in (greedy, beam))
-        assert two >= one * (1 - 1e-6)
-        plain = schedule(similarity, 16, seed=seed).total
-        searched = hardest(similarity, 16, adaptive.AdaptiveBatching(search="beam").ways, seed=seed).total
-        wins, gains = wins + (searched >= plain), [*gains, searched / plain]
-    assert wins >= 9
-    assert np.mean(gains) > 1.005
-
-
-def plain_beam(table, inside, k):
-    """k states, of each the k easiest removals and the k hardest additions; the hardest batch that was met."""
-    states, best = [frozenset(inside)], frozenset(inside)
-
-    def value(batch):
-        return table[np.ix_(list(batch), list(batch))].sum() / 2
-
-    while states:
-        found = {}
-        for state in states:
-            for out in sorted(state, key=lambda i: table[i, list(state)].sum())[:k]:
-                rest = [i for i in state if i != out]
-                others = [i for i in range(len(table)) if i not in state]
-                for come in sorted(others, key=lambda i: -table[i, rest].sum())[:k]:
-                    batch = frozenset([*rest, come])
-                    if value(batch) > value(state) + 1e-4 * (1 + abs(value(state))):
-                        found[batch] = value(batch)
-        states = sorted(found, key=lambda batch: -found[batch])[:k]
-        best = max([best, *states[:1]], key=value)
-    return value(best)
-
-
-@pytest.mark.parametrize("k", [1, 2, 3])
-def test_beam_search_keeps_k_states_with_k_removals_and_k_additions(k):
-    for seed in (0, 1, 4):  # in the last one state alone ends lower than several
-        table = table_of(vectors(40, seed=seed, clusters=8)).double().numpy()
-        inside = np.arange(40) < 6
-        sums = table[inside].sum(0)
-        _, history = beams.beam(
-            table.astype(np.float32), inside, sums, float(sums[inside].sum() / 2), k, 1e-4
-        )
-        assert history[-1] == pytest.approx(plain_beam(table, range(6), k), rel=1e-5)
 
 
 @pytest.mark.parametrize("how", ["shuffled", "hard-first"])

@@ -9,7 +9,7 @@ beside it, goes into `epoch-N.json`. Cost: encoding all queries and first positi
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from io import BytesIO
@@ -31,17 +31,7 @@ from liebig.formats.items import Options
 from liebig.formats.on_disk import DiskSource
 from liebig.formats.trec import read_run
 from liebig.methods.abs.hardness import Similarity, VectorSimilarity, from_run, hardness
-from liebig.methods.abs.schedule import (
-    Improve,
-    Order,
-    Schedule,
-    Scheduler,
-    beam,
-    greedy,
-    hardest,
-    schedule,
-    written,
-)
+from liebig.methods.abs.schedule import Order, Schedule, Scheduler, schedule, written
 from liebig.methods.labelled import Examples
 from liebig.methods.samplers import Batching, LabelledRun, Sampler, Towers, steps_of
 from liebig.ragged import Ragged
@@ -55,10 +45,10 @@ SAMPLE = 200
 
 @dataclass(frozen=True)
 class Adaptive:
-    """How schedules are made: batch, ways of which the hardest counts, order and seed."""
+    """How schedules are made: batch, scheduler, order and seed."""
 
     batch: int
-    ways: Sequence[Scheduler]
+    scheduler: Scheduler
     order: Order
     seed: int
 
@@ -68,7 +58,7 @@ class Adaptive:
         def begin(epoch: int) -> None:
             if world.first and not path_of(folder, epoch).exists():
                 similarities = similarity(epoch)
-                total = len(self.ways) * (len(similarities) // self.batch)
+                total = len(similarities) // self.batch
                 with Progress(f"scheduling epoch {epoch}", total, "batches") as bar:
                     bar.say(self.store(folder, epoch, similarities, bar.advance))
             world.barrier()
@@ -89,7 +79,7 @@ class Adaptive:
     ) -> str:
         """Make the schedule of an epoch and write it whole; returns a sentence about it."""
         seed = int(rng.key(self.seed, epoch) >> 1)
-        made = hardest(similarity, self.batch, self.ways, seed=seed, advance=advance)
+        made = self.scheduler(similarity, self.batch, seed=seed, advance=advance)
         usual = random_hardness(similarity, self.batch, seed)
         folder.mkdir(parents=True, exist_ok=True)
         facts = {
@@ -174,11 +164,13 @@ class AdaptiveBatching(Batching):
         default="liebig",
         description="Liebig's algorithm, or the paper's as published: one random start, then single swaps",
     )
-    search: Literal["greedy", "beam"] = Field(default="greedy", description="Search that improves a batch")
+    search: Literal["greedy", "beam"] = Field(
+        default="greedy", description="Search that improves a batch; beam in the paper's algorithm only"
+    )
     beam: int = Field(
         default=3,
         ge=1,
-        description="Beam search: removals, additions and (not in the paper's algorithm) states kept",
+        description="The paper's beam search: number of members that are tried for removal at each swap",
     )
     candidates: int | Literal["auto", "all"] = Field(
         default="auto",
@@ -208,6 +200,8 @@ class AdaptiveBatching(Batching):
             raise ValueError("candidates must be at least 1")
         if self.preset == "paper" and self.candidates != "auto":
             raise ValueError("the paper's batches have lists: leave candidates out")
+        if self.search == "beam" and self.preset == "liebig":
+            raise ValueError('beam search is part of the paper\'s algorithm: set preset = "paper"')
         return self
 
     def sampler(self, n: int, loop: LoopConfig, world: World, labelled: LabelledRun | None) -> Sampler:
@@ -220,20 +214,15 @@ class AdaptiveBatching(Batching):
                 return run_similarity(self.run, examples)
             return model_similarity(retriever, examples, labelled.queries, labelled.passages, unit)
 
-        how = Adaptive(loop.batch, self.ways, self.batch_order, loop.seed)
+        how = Adaptive(loop.batch, self.scheduler, self.batch_order, loop.seed)
         return how.sampler(n, folder, similarity, world)
 
     @property
-    def ways(self) -> tuple[Scheduler, ...]:
-        """The schedulers of an epoch, of which the hardest result is kept."""
-        if self.preset == "paper":
-            return (
-                (written,) if self.search == "greedy" else (partial(written, k=self.beam, lists=self.lists),)
-            )
-        beams: tuple[Improve, ...] = () if self.search == "greedy" else (partial(beam, k=self.beam),)
-        return tuple(
-            partial(schedule, improve=improve, candidates=self.candidates) for improve in (greedy, *beams)
-        )
+    def scheduler(self) -> Scheduler:
+        """What makes the schedule of an epoch."""
+        if self.preset == "liebig":
+            return partial(schedule, candidates=self.candidates)
+        return written if self.search == "greedy" else partial(written, k=self.beam, lists=self.lists)
 
     @property
     def batch_order(self) -> Order:

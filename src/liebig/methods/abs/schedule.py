@@ -23,7 +23,7 @@ from torch import Tensor
 
 from liebig.base import rng
 from liebig.methods.abs.hardness import Similarity, VectorSimilarity, hardness
-from liebig.methods.abs.swaps import SLACK, State, beam_search, climb, one_by_one, rises, several_at_once
+from liebig.methods.abs.swaps import SLACK, State, climb, one_by_one, rises, several_at_once
 
 Longs = NDArray[np.int64]
 SHRINK = 0.7
@@ -56,11 +56,6 @@ def greedy(similarity: Similarity, rows: Tensor, batch: int) -> ImprovedBatch:
         history = climb(similarity.own[rows].numpy(), similarity.twin[rows].numpy(), inside, SLACK)
         return ImprovedBatch(rows[torch.from_numpy(inside)], list(history))
     return in_table(similarity, rows, batch, swaps)
-
-
-def beam(similarity: Similarity, rows: Tensor, batch: int, k: int = 3) -> ImprovedBatch:
-    """Beam search of width k, and never less than greedy."""
-    return in_table(similarity, rows, batch, lambda state: beam_search(state, swaps(state), k))
 
 
 def swaps(state: State) -> State:
@@ -127,23 +122,6 @@ class Scheduler(Protocol):
     def __call__(
         self, similarity: Similarity, batch: int, *, seed: int, advance: Callable[[int], None]
     ) -> Schedule: ...
-
-
-def hardest(
-    similarity: Similarity,
-    batch: int,
-    ways: Sequence[Scheduler],
-    *,
-    seed: int = 0,
-    advance: Callable[[int], None] = lambda n: None,
-) -> Schedule:
-    """The hardest of the schedules that several ways make.
-
-    Beam search finds harder batches but leaves others to the later ones, so that a whole epoch is now and then easier
-    than greedy's, which costs little beside it.
-    """
-    made = [way(similarity, batch, seed=seed, advance=advance) for way in ways]
-    return max(made, key=lambda one: one.total)
 
 
 class Pool:

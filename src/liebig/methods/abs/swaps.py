@@ -1,20 +1,15 @@
-"""Improving one batch by swaps inside a table of T: greedy one by one, several at once, and beam search.
+"""Improving one batch by swaps inside a table of T: greedy one by one, or several at once.
 
 The member that adds least leaves and the pair that adds most comes (ABS paper, Eq. 3–4), as long as hardness rises.
 What every pair adds is kept up to date, so a swap is one addition of two rows of the table. On a GPU, which is slow to
 start each step, several are swapped at once, then fewer.
-
-Beam search keeps k states. From each it tries the k easiest members (the released code takes the hardest, which stops
-it early) and for each of them the k pairs that add most without it; of all swaps that raise hardness the k best that
-lead to different batches are the next states. Batches are told apart by the exclusive or of their members' random
-numbers. Cost: k² M additions per state and step.
 
 On a CPU greedy swaps need no table (`climb`): a swap needs two rows of T among the candidates, which are computed when
 needed. Which pairs are candidates is decided on vectors of one byte per number (`glance`): a quarter of the memory to
 read, and an error far below what tells candidates from others; everything that counts is computed from the vectors
 themselves. Cost: one pass over the bytes of what is left per batch, and 2 M dot products per swap.
 
-N pairs, M pairs of the table or candidates, k states; a row is (q | p), and T[a, b] the product of a's row with b's,
+N pairs, M pairs of the table or candidates; a row is (q | p), and T[a, b] the product of a's row with b's,
 halves exchanged.
 """
 
@@ -29,102 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from liebig.base import rng
-
-Bools = NDArray[np.bool_]
-Doubles = NDArray[np.float64]
 Longs = NDArray[np.int64]
-
-
-def beam(
-    table: NDArray[np.float32], inside: Bools, sums: Doubles, value: float, k: int, slack: float
-) -> tuple[Bools, list[float]]:
-    """The hardest batch found, and the hardness of the states that led to it, the given one first."""
-    marks = (rng.uniform(rng.key(31), np.arange(len(inside))) * 2.0**62).astype(np.uint64)
-    insides, sums_kM, values = inside[None].copy(), sums[None].copy(), np.full(1, value)
-    hashes, histories = [0], [[value]]
-    best, best_history = inside, [value]
-    total, swaps = np.empty(k * k * k), np.empty((k * k * k, 3), np.int64)
-    while histories:
-        count = _proposals(table, insides, sums_kM, values, k, slack, total, swaps)
-        chosen: dict[int, int] = {}  # the mark of a batch, and the first proposal that leads to it
-        for i in np.argsort(-total[:count], kind="stable").tolist():
-            s, out, come = swaps[i].tolist()
-            chosen.setdefault(hashes[s] ^ int(marks[out]) ^ int(marks[come]), i)
-            if len(chosen) == k:
-                break
-        places = list(chosen.values())
-        hashes, values = list(chosen), total[places]
-        insides, sums_kM = _swapped(table, insides, sums_kM, swaps[places])
-        histories = [[*histories[swaps[i, 0]], float(total[i])] for i in places]
-        if histories and values[0] > best_history[-1]:
-            best, best_history = insides[0], histories[0]
-    return best, best_history
-
-
-@numba.njit(cache=True, nogil=True)
-def _best(values: Doubles, inside: Bools, allowed: bool, places: Longs) -> int:
-    """Fill `places` with the places of the largest values inside (or outside), largest first; returns how many."""
-    n, k = 0, len(places)
-    for i in range(values.size):
-        if inside[i] == allowed and (n < k or values[i] > values[places[n - 1]]):
-            place = n if n < k else k - 1
-            n = min(n + 1, k)
-            while place > 0 and values[i] > values[places[place - 1]]:
-                places[place] = places[place - 1]
-                place -= 1
-            places[place] = i
-    return n
-
-
-@numba.njit(cache=True, nogil=True)
-def _proposals(
-    table: NDArray[np.float32],
-    insides: Bools,
-    sums: Doubles,
-    values: Doubles,
-    k: int,
-    slack: float,
-    total: Doubles,
-    swaps: Longs,
-) -> int:
-    """Up to k × k swaps of each state that raise hardness: what it becomes; its state, who leaves and who comes.
-
-    Loops are written out and memory is given: to compile slices, lists and sorting takes many seconds.
-    """
-    m, n = insides.shape[1], 0
-    adds, outs, comes = np.empty(m), np.empty(k, np.int64), np.empty(k, np.int64)
-    for s in range(len(values)):
-        for i in range(m):
-            adds[i] = -sums[s, i]
-        for leaving in range(_best(adds, insides[s], True, outs)):
-            out = outs[leaving]
-            for i in range(m):
-                adds[i] = sums[s, i] - table[out, i]
-            for coming in range(_best(adds, insides[s], False, comes)):
-                come = comes[coming]
-                rise = adds[come] - sums[s, out]
-                if rise > slack * (1.0 + abs(values[s])):
-                    total[n] = values[s] + rise
-                    swaps[n, 0], swaps[n, 1], swaps[n, 2] = s, out, come
-                    n += 1
-    return n
-
-
-@numba.njit(cache=True, nogil=True)
-def _swapped(
-    table: NDArray[np.float32], insides: Bools, sums: Doubles, swaps: Longs
-) -> tuple[Bools, Doubles]:
-    """The states that some proposals lead to."""
-    n, m = len(swaps), insides.shape[1]
-    insides_nM, sums_nM = np.empty((n, m), np.bool_), np.empty((n, m))
-    for i in range(n):
-        s, out, come = swaps[i, 0], swaps[i, 1], swaps[i, 2]
-        for j in range(m):
-            insides_nM[i, j] = insides[s, j]
-            sums_nM[i, j] = sums[s, j] + table[come, j] - table[out, j]
-        insides_nM[i, out], insides_nM[i, come] = False, True
-    return insides_nM, sums_nM
 
 
 SLACK = 1e-6
@@ -163,11 +63,10 @@ class State:
         """The k members that add least: removing them maximises what is left (Eq. 3)."""
         return self.sums.masked_fill(~self.inside, torch.inf).topk(k, largest=False).indices
 
-    def hardest(self, out: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """The k pairs that add most to the batch without `out` (Eq. 4), and how much."""
+    def hardest(self, out: Tensor, k: int) -> Tensor:
+        """The k pairs that add most to the batch without `out` (Eq. 4)."""
         adds = self.sums - self.table[out].sum(dim=0)
-        best = adds.masked_fill_(self.inside, -torch.inf).topk(k)
-        return best.values, best.indices
+        return adds.masked_fill_(self.inside, -torch.inf).topk(k).indices
 
     def better_than(self, other: State, share: float = SLACK) -> bool:
         return rises(other.value, self.value, share)
@@ -228,7 +127,7 @@ def several_at_once(state: State) -> State:
     many, fewest = max(1, min(members // 4, free)), max(1, members // FINEST)
     for _ in range(STEPS if free else 0):
         out = state.easiest(many)
-        swapped = state.swapped(out, state.hardest(out, many)[1])
+        swapped = state.swapped(out, state.hardest(out, many))
         if swapped.better_than(state, SLACK * many):
             state = swapped
         elif many <= fewest:
@@ -236,16 +135,6 @@ def several_at_once(state: State) -> State:
         else:
             many = max(fewest, many // 4)
     return state
-
-
-def beam_search(state: State, best: State, k: int = 3) -> State:
-    """Beam search of width k; the best state of all is returned, `best` (greedy's) among them."""
-    device, inside = state.table.device, state.inside.cpu().numpy()
-    sums = state.sums.double().cpu().numpy()
-    places, history = beam(state.table.cpu().numpy(), inside, sums, state.value, k, SLACK)
-    members = torch.from_numpy(places).to(device)
-    made = State(state.table, members, state.table[members].sum(dim=0), history[-1], history)
-    return made if made.better_than(best) else best
 
 
 Floats = NDArray[np.float32]
