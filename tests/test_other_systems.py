@@ -222,7 +222,7 @@ def test_the_simulation_refuses_what_windows_refuses(tmp_path):
     script = f"""
 import os, pathlib, sys
 exec(compile('''
-import os, pathlib, sys
+import mmap, os, pathlib, sys
 home = pathlib.Path({str(tmp_path)!r})
 refused = []
 def tries(name, call):
@@ -235,6 +235,10 @@ with (home / "a" / "open").open("rb") as file:
     tries("remove", (home / "a" / "open").unlink)
     tries("move", lambda: os.replace(home / "a", home / "b"))
     tries("sync", lambda: os.fsync(file.fileno()))
+    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+tries("mapped", (home / "a" / "open").unlink)
+mapped.close()
+tries("free", (home / "a" / "open").unlink)
 tries("device", lambda: (home / "nul.txt").write_text("x", encoding="utf-8"))
 tries("dot", lambda: (home / "name.").mkdir())
 tries("folder", lambda: os.open(home, os.O_RDONLY))
@@ -244,5 +248,5 @@ tries("module", lambda: __import__("fcntl", globals()))
 print(*refused)
 ''', "liebig", "exec"), {{"__name__": "liebig.test", "__builtins__": __builtins__}})
 """
-    refused = "remove move sync device dot folder proc function module"
+    refused = "remove move sync mapped device dot folder proc function module"
     assert python("win32", tmp_path, "-c", script).strip() == refused

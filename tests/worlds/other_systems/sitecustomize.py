@@ -154,7 +154,28 @@ def _hiding(function: Callable[..., Any]) -> Callable[..., Any]:
     return hidden
 
 
-_readlink, _listdir, _stat, _real_open = os.readlink, os.listdir, os.stat, open
+_readlink, _listdir, _stat, _real_open, _open_number = os.readlink, os.listdir, os.stat, open, os.open
+
+
+def _is_free(place: str) -> bool:
+    """Whether nobody has the file open or mapped, nor one in the folder; the kernel says so by granting a lease.
+
+    It knows at once what a look at every process takes tens of milliseconds for.
+    """
+    if os.path.isdir(place):
+        return all(_is_free(os.path.join(place, name)) for name in _listdir(place))
+    try:
+        number = _open_number(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError as error:
+        return error.errno in (errno.ENOENT, errno.ELOOP)  # nothing, or a link
+    try:
+        fcntl.fcntl(number, fcntl.F_SETSIG, signal.SIGURG)  # who opens it meanwhile does not end this process
+        fcntl.fcntl(number, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except OSError:
+        return False
+    finally:
+        os.close(number)
+    return True
 
 
 def _in_use() -> set[str]:
@@ -178,6 +199,8 @@ def _is_of_this_test(pid: str) -> bool:
 
 
 def _refuse_in_use(*paths: Any) -> None:
+    if all(_is_free(os.path.realpath(_text(path))) for path in paths):
+        return
     used = _in_use()
     for path in paths:
         place = os.path.realpath(_text(path))
