@@ -1,5 +1,8 @@
 """A search without numba: the numpy version of every kernel on its way gives what the compiled one gives."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -109,9 +112,47 @@ def test_ids_have_the_same_hashes(without_numba):
 
 def test_a_kernel_without_a_numpy_version_names_the_extra(monkeypatch):
     monkeypatch.setattr(compiled, "numba", None)
+    monkeypatch.setattr(compiled, "_waiting", [])
+    monkeypatch.setattr(compiled._Kernels, "compiled", False)
     assert compiled.njit(cache=True, numpy=len)(sum)([7, 8]) == 2
     with pytest.raises(MissingDependency, match=r"pip install .*\[train\]"):
         compiled.njit(cache=True)(sum)([7, 8])
+
+
+TURN = """
+import sys
+from liebig.base.machine import prefer_numpy
+prefer_numpy()
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+from liebig.base import compiled, rng
+from liebig.bm25 import kernels
+from liebig.vectors import ranked
+from liebig.vectors.ranked import unpack
+
+def best():
+    keys, numbers = ranked.keys_of(np.float32([.5, 2, 1]), np.arange(3)), np.empty(3, np.int64)
+    unpack(np.sort(keys), 3, np.empty(3, np.float32), numbers)
+    return numbers.tolist(), compiled.has_numba()
+
+def warm():
+    seen.append(best())
+    seen.append(other.submit(best).result())
+    from numba import njit
+    seen.append(bool(njit(lambda: rng.below(1, 2, 100))() == rng.below(1, 2, 100)))
+
+other, seen = ThreadPoolExecutor(1), [best(), "numba" in sys.modules]
+compiled.load_numba(warm)
+print([*seen, other.submit(best).result(), "numba" in sys.modules])
+"""
+
+
+def test_kernels_that_began_in_numpy_are_compiled_later_by_one_thread_for_all():
+    pytest.importorskip("numba")
+    done = subprocess.run([sys.executable, "-c", TURN], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    plain, made = ([1, 2, 0], False), ([1, 2, 0], True)
+    assert done.stdout.strip() == str([plain, False, made, plain, True, made, True])
 
 
 @pytest.mark.parametrize(
@@ -135,12 +176,12 @@ def test_int8_dot_products_are_used_where_numba_compiles_for_them(monkeypatch, f
     monkeypatch.setattr(compiled, "processor", lambda: name)
     monkeypatch.setattr(numba.config, "CPU_NAME", told)
     monkeypatch.setattr(numba.config, "CPU_FEATURES", None)
-    assert compiled.byte_products.__wrapped__() == found
+    assert compiled.byte_products() == found
 
 
 def test_without_numba_there_are_no_int8_dot_products(monkeypatch):
-    monkeypatch.setattr(compiled, "numba", None)
-    assert compiled.byte_products.__wrapped__() == ""
+    monkeypatch.setattr(compiled._Kernels, "compiled", False)
+    assert compiled.byte_products() == ""
 
 
 def test_kernels_are_compiled_again_where_the_vectors_they_are_made_of_change(monkeypatch):

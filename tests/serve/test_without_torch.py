@@ -16,10 +16,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from liebig import encoders
+from liebig.base.compiled import byte_products
 from liebig.base.errors import install_command
 from liebig.builder.build import build
 from liebig.builder.build_config import BuildConfig
 from liebig.cli import make_app
+from liebig.model.kernels import int8
 from liebig.search.retriever import Retriever
 from tests.search.conftest import make_folder
 from tests.serve.conftest import running, until
@@ -204,8 +207,6 @@ def test_a_question_in_the_terminal_imports_nothing_heavy(tmp_path, small_model)
 START = """
 import sys
 from pathlib import Path
-import liebig.base.machine as machine
-machine.instructions = lambda: ()
 from fastapi.testclient import TestClient
 from liebig.serve import server
 
@@ -229,9 +230,26 @@ def test_a_server_imports_nothing_heavy_until_it_has_answered(tmp_path, small_mo
     assert done.stdout.split()[-1] == Retriever.from_folder(folder).search(QUESTION, 1)[0].id
 
 
+def test_a_server_turns_to_int8_beside_its_first_answers(tmp_path, monkeypatch):
+    if not byte_products():
+        pytest.skip("this processor has no int8 dot products")
+    monkeypatch.setenv("LIEBIG_PRECISION", "auto")
+    monkeypatch.setattr(int8, "is_compiled", lambda kernel: True)
+    monkeypatch.setattr("liebig.serve.engine.QUIET", 0)
+    folder = make_folder(tmp_path / "folder", encoders.folder())
+    retriever = Retriever.from_folder(folder, light=True)
+    expected, before = (retriever.encode([QUESTION])[0], retriever.search(QUESTION, 3))
+    with running(retriever):
+        until(lambda: not retriever.light)
+    assert retriever.current.embedder.precision == "int8"
+    assert retriever.encode([QUESTION])[0] @ expected > 0.99
+    assert [hit.id for hit in retriever.search(QUESTION, 3)] == [hit.id for hit in before]
+
+
 def test_a_server_turns_to_torch_when_much_was_encoded(tmp_path, small_model, monkeypatch):
     imported = []
     monkeypatch.setattr("liebig.serve.engine.TOKENS_LIGHT", 10)
+    monkeypatch.setattr("liebig.serve.engine.QUIET", 0)
     monkeypatch.setattr("liebig.serve.engine.import_module", imported.append)
     retriever = Retriever.from_folder(make_folder(tmp_path / "folder", small_model), light=True)
     with running(retriever) as address:

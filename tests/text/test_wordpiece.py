@@ -181,7 +181,7 @@ def test_much_text_is_cut_by_the_kernel(kind, monkeypatch):
 
 
 def test_without_numba_words_are_looked_up(monkeypatch):
-    monkeypatch.setattr(tokenizers, "HAS_NUMBA", False)
+    monkeypatch.setattr(tokenizers, "has_numba", lambda: False)
     monkeypatch.setattr(tokenizers, "MANY", 0)
     monkeypatch.setattr(tokenizers, "CompiledWordPiece", None)
     tokenizer = Tokenizer(TokenizerParts.named(trained("wordpiece").core, 512))

@@ -3,53 +3,102 @@
 Building and training need numba (the extra `train`). Searching a folder that was built elsewhere does not: the kernels
 on its way name a function that does the same in numpy, with the same results (`tests/base/test_compiled.py`). Whether
 numba is there is decided here and nowhere else; a command that answers one question says before (`prefer_numpy`) that
-importing it would take longer than the answer. A kernel without a numpy version refuses to run, because the plain
-Python of a loop would be a thousand times slower without saying so.
+importing it would take longer than the answer, and a server that has begun so turns its kernels into compiled ones
+later (`load_numba`). A kernel without a numpy version refuses to run, because the plain Python of a loop would be a
+thousand times slower without saying so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, wraps
+from threading import local
 from typing import Any
 
 from liebig.base.errors import MissingDependency
 from liebig.base.machine import AVX_VNNI, DOT, VNNI, instructions, prefers_numpy
 
-try:
-    if prefers_numpy():
-        raise ModuleNotFoundError(name="numba")
-    import numba
-    from numba import types
-    from numba.extending import overload, register_jitable
-    from numba.typed import Dict
-except ModuleNotFoundError as error:
-    if error.name != "numba":
-        raise
-    numba = types = Dict = None
-
-    def overload(function: Any, **options: Any) -> Any:
-        """What a kernel calls in the place of a function; there are no kernels."""
-        return lambda compiled: compiled
-
-    def register_jitable(function: Any) -> Any:
-        """A function that kernels may call; there are no kernels."""
-        return function
+__all__ = ["byte_products", "has_numba", "load_numba", "njit", "overload", "register_jitable"]
 
 
-__all__ = ["HAS_NUMBA", "Dict", "byte_products", "njit", "overload", "register_jitable", "types"]
+def _imported() -> Any:
+    """numba; None where it is not installed."""
+    try:
+        import numba.extending
+    except ModuleNotFoundError as error:
+        if error.name != "numba":
+            raise
+        return None
+    return numba
 
-HAS_NUMBA = numba is not None
+
+numba: Any = None if prefers_numpy() else _imported()
 
 
-@cache
+class _Kernels(local):
+    """What kernels are in this thread; what the class says goes for all threads that nothing else was said to."""
+
+    compiled = numba is not None
+
+
+_kernels = _Kernels()
+_waiting: list[Callable[[], object]] = []  # what is to be done once numba is there
+
+
+def has_numba() -> bool:
+    """Whether kernels are compiled."""
+    return _kernels.compiled
+
+
+def load_numba(warm: Callable[[], object]) -> None:
+    """Turn the kernels of a process that prefers numpy into compiled ones, those of modules in use, too.
+
+    First they are so in this thread alone, where `warm` calls those that will be needed: other threads go on without
+    waiting for a compiler.
+    """
+    global numba
+    numba = numba or _imported()
+    if numba is not None:
+        while _waiting:
+            _waiting.pop(0)()
+        _kernels.compiled = True
+        try:
+            warm()
+        finally:
+            del _kernels.compiled
+        _Kernels.compiled = True
+
+
+def _once_there(step: Callable[[], object]) -> None:
+    if numba is None:
+        _waiting.append(step)
+    else:
+        step()
+
+
+def overload(function: Any, **options: Any) -> Any:
+    """What a kernel calls in the place of a function."""
+
+    def registered(generate: Any) -> Any:
+        _once_there(lambda: numba.extending.overload(function, **options)(generate))
+        return generate
+
+    return registered
+
+
+def register_jitable(function: Any) -> Any:
+    """A function that kernels may call."""
+    _once_there(lambda: numba.extending.register_jitable(function))
+    return function
+
+
 def byte_products() -> str:
     """The int8 dot-product instruction that kernels use here; empty where there is none and int8 would be slow.
 
     None either where numba was told to compile for another processor: an instruction that it does not know of ends
     the process.
     """
-    if numba is None or numba.config.CPU_NAME is not None or numba.config.CPU_FEATURES is not None:
+    if not has_numba() or numba.config.CPU_NAME is not None or numba.config.CPU_FEATURES is not None:
         return ""
     for way in (VNNI, AVX_VNNI):
         if way in instructions():
@@ -58,6 +107,7 @@ def byte_products() -> str:
     return DOT if DOT in instructions() and processor() not in ("", "generic") else ""
 
 
+@cache
 def processor() -> str:
     """What numba takes this processor for."""
     from llvmlite.binding import get_host_cpu_name
@@ -71,13 +121,22 @@ def njit(*, numpy: Callable[..., Any] | None = None, **options: Any) -> Any:
     def compiled(function: Callable[..., Any]) -> Any:
         if numba is not None:
             return numba.njit(**options)(function)
-        if numpy is not None:
-            return numpy
+        made: Any = None
 
-        @wraps(function)
         def refuse(*arguments: Any, **keywords: Any) -> Any:
             raise MissingDependency("numba", "train", "building an index")
 
-        return refuse
+        @wraps(function)
+        def kernel(*arguments: Any, **keywords: Any) -> Any:
+            return (made if _kernels.compiled else numpy or refuse)(*arguments, **keywords)
+
+        def turn() -> None:
+            nonlocal made
+            there = _imported()
+            made = there.njit(**options)(function)
+            made.typingctx.insert_global(kernel, there.typeof(made))  # for kernels that call this one
+
+        _waiting.append(turn)
+        return kernel
 
     return compiled

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig.base.compiled import byte_products, njit, overload, types
+from liebig.base.compiled import byte_products, njit, overload
 from liebig.base.errors import DataError
 from liebig.base.machine import cores
 from liebig.ragged import read_only
@@ -178,7 +178,7 @@ def _dot(query_D: Floats, codes: Any, table: Floats) -> float:
 
 @overload(_dot, jit_options={"fastmath": FAST, "nogil": True})
 def _dot_compiled(query_D: Any, codes: Any, table: Any) -> Any:
-    return _dot_plain if isinstance(codes.dtype, types.Float) else _dot_table
+    return _dot_plain if str(codes.dtype).startswith("float") else _dot_table
 
 
 def _dot_plain(query_D: Any, codes: Any, table: Any) -> Any:

@@ -15,9 +15,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,9 @@ from liebig.model.settings import (
 )
 from liebig.ragged import Ragged, offsets_of
 from liebig.vectors.quantise import unit_length
+
+if TYPE_CHECKING:
+    from liebig.model.kernels.int8 import Int8Forward
 
 WEIGHTS = "model.safetensors"
 PROJECT = "embeddings_project"
@@ -155,6 +159,13 @@ class NumpyEncoder(FolderReader):
         words = self.words if self.project is None else None
         return Body(self.layers, self.heads, len(self.words), words, self.places, self.norm, self._embed)
 
+    @cached_property
+    def int8(self) -> Int8Forward:
+        """The forward in int8, which takes a second to make: one for all models of this encoder."""
+        from liebig.model.kernels.int8 import Int8Forward  # compiled code
+
+        return Int8Forward(self.body, self.tokenizer.wrap)
+
     def _embed(self, tokens: Ragged) -> Floats:
         """Layer norm of what stands in the tables for each token and its position."""
         places_T = np.arange(tokens.offsets[-1]) - np.repeat(tokens.offsets[:-1], tokens.lengths)
@@ -248,9 +259,7 @@ class NumpyModel:
         self._states: Callable[[Ragged], Floats] = encoder.body.states
         self._threads = 1
         if precision == "int8":
-            from liebig.model.kernels.int8 import Int8Forward  # compiled code
-
-            forward = Int8Forward(encoder.body, encoder.tokenizer.wrap)
+            forward = encoder.int8
             self._states = lambda tokens: forward(tokens.values.astype(np.int64), tokens.offsets)
             self._threads = threads
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig.base.compiled import HAS_NUMBA, byte_products
+from liebig.base.compiled import byte_products, has_numba
 from liebig.base.errors import MissingDependency, ModelError
 from liebig.base.hashes import stamp_of
 from liebig.base.hub import model_folder
@@ -82,7 +82,7 @@ def question_precision() -> Precision:
 
     A question alone takes a sixth of the time in int8 (aarch64); compiling takes as long as a thousand in fp32.
     """
-    if not HAS_NUMBA or (not byte_products() and default_precision() == "auto"):
+    if not has_numba() or (not byte_products() and default_precision() == "auto"):
         return "fp32"
     from liebig.model.kernels import int8
 
@@ -265,7 +265,7 @@ class Embedder:
         if self.onnx:
             return "onnx"
         if isinstance(self._encoder, NumpyEncoder):
-            if self._precision == "fp32" or not HAS_NUMBA:
+            if self._precision == "fp32" or not has_numba():
                 return "fp32"
             from liebig.model.kernels.int8 import choose
 
@@ -276,6 +276,14 @@ class Embedder:
         from liebig.model.kernels.lean_forward import body_of
 
         return choose(self._precision, body_of(self.encoder.backbone))
+
+    def turns_to_int8(self) -> bool:
+        """Whether questions that numpy encodes in float32 would be encoded in int8 if the model was loaded again."""
+        if not isinstance(self._encoder, NumpyEncoder) or question_precision() == "fp32":
+            return False
+        from liebig.model.kernels.int8 import choose
+
+        return self.precision == "fp32" and choose("auto", self._encoder.body) == "int8"
 
     @property
     def budget(self) -> int:

@@ -188,11 +188,11 @@ class Generation:
             if mine is not None and loaded is not None:
                 mine.share(loaded)
 
-    def load_torch(self) -> None:
-        """Encode by torch from now on, where the folder was opened `light`."""
+    def leave_light(self) -> None:
+        """Encode in int8 or by torch from now on, where the folder was opened `light`."""
         self._light = False
         for encoder in filter(None, {self._encoder, self._passage_encoder}):
-            encoder.by_torch()
+            encoder.leave_light()
 
     def name_of(self, system: str | None, reranker: str | Path | None = None) -> SystemName:
         """The name of a system that there is; for None reranked, if a reranker is named, else the one of choice."""

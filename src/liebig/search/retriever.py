@@ -215,13 +215,13 @@ class Retriever:
 
     @property
     def light(self) -> bool:
-        """Whether numpy encodes questions although torch is there (`from_folder`, until `load_torch`)."""
+        """Whether numpy encodes questions although torch is there (`from_folder`, until `leave_light`)."""
         return self._options.light
 
-    def load_torch(self) -> None:
-        """Encode by torch from now on: importing it takes seconds, and many texts at once then half the time."""
+    def leave_light(self) -> None:
+        """Encode by what takes seconds to load and is faster then: in int8 where it is good, else by torch."""
         with self._reloading:
-            self._current.load_torch()
+            self._current.leave_light()
             self._options = replace(self._options, light=False)
 
     def reload(self) -> bool:

@@ -205,8 +205,8 @@ class QueryEncoder:
                 self._embedder = self._load()
             return self._embedder
 
-    def by_torch(self) -> None:
-        """Load the model again, now by torch; searches meanwhile use the one that there is."""
+    def leave_light(self) -> None:
+        """Load the model again, now in int8 or by torch; searches meanwhile use the one that there is."""
         self._light = False
         if self._embedder is not None:
             made = self._load()

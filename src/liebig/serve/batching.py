@@ -73,7 +73,7 @@ class Batcher(Generic[In, Out]):
         self._line: deque[_Request[In, Out]] = deque()
         self._busy, self._shared, self._closed = 0, False, False
         self._timer: asyncio.TimerHandle | None = None
-        self.waiting = self._cost = 0
+        self.waiting, self._cost, self.budget = 0, 0, batching.budget
         self._batches: set[asyncio.Task[None]] = set()
 
     async def submit(self, items: Sequence[In], costs: Sequence[int]) -> list[Out]:
@@ -111,7 +111,7 @@ class Batcher(Generic[In, Out]):
         if not self._line or self._busy >= self._workers or self._timer is not None:
             return
         alone = not self._busy and not self._shared
-        if alone or self._closed or not self._how.together or self._cost >= self._how.budget:
+        if alone or self._closed or not self._how.together or self._cost >= self.budget:
             self._start()
         else:
             self._timer = asyncio.get_running_loop().call_later(self._how.wait, self._waited)
@@ -132,7 +132,7 @@ class Batcher(Generic[In, Out]):
 
     def _take(self, share: int) -> _Taken[In, Out]:
         """Take the items of a batch: one of each request in turn, up to a share of the total cost."""
-        most = min(self._how.budget, share) if self._how.together else 0
+        most = min(self.budget, share) if self._how.together else 0
         taken: _Taken[In, Out] = []
         spent = 0
         while self._line:

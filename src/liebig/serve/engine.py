@@ -13,13 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import orjson
 
-from liebig.base.machine import compute_alone, cores
+from liebig.base.compiled import load_numba
+from liebig.base.machine import BYTE_PRODUCTS, compute_alone, cores, instructions
 from liebig.bm25.analysis import Analyzer, words
 from liebig.bm25.search import TermStatistics
 from liebig.integrations.ask import ChatModel
@@ -68,6 +70,7 @@ def words_of(retriever: Retriever, question: str) -> list[Word]:
 T = TypeVar("T")
 EXPLAINED = 8  # explanations that may wait per worker
 TOKENS_LIGHT = 60_000  # encoded by numpy: torch would have saved about what importing it takes
+QUIET = 2.0  # seconds of answers by numpy before kernels are loaded, which takes seconds of CPU time
 log = logging.getLogger("liebig.serve")
 
 
@@ -114,6 +117,7 @@ class ServingEngine:
         self._pool = ThreadPoolExecutor(self._workers, "compute", compute_alone)
         self._poll: asyncio.Task[None] | None = None
         self._torch: asyncio.Task[None] | None = None
+        self._kernels: asyncio.Task[None] | None = None
         self._loaded: Generation | None = None
         self.closing, self._explaining, self._encoded = False, 0, 0
 
@@ -122,7 +126,7 @@ class ServingEngine:
         await self.compute(self._load)
         embedder = self.embedder
         how = BatchLimits(
-            budget=self.limits.budget or (embedder.budget if embedder else 1024),
+            budget=self._budget(),
             wait=self.limits.wait_ms / 1000,
             queue=self.limits.queue,
             together=self.limits.batching,
@@ -133,6 +137,8 @@ class ServingEngine:
         self._searches: Batcher[SearchQuery, SearchAnswer] = make("search", self._search)
         self._pairs: Batcher[tuple[str, str], float] = make("rerank", self._score)
         self._poll = asyncio.create_task(self._watch_folder())
+        if self.retriever.light and set(BYTE_PRODUCTS) & set(instructions()):
+            self._kernels = asyncio.create_task(self._compile_later())
 
     def _batcher(
         self, name: str, work: Callable[[list[Any]], Sequence[Any]], *, how: BatchLimits, lanes: int
@@ -144,8 +150,8 @@ class ServingEngine:
     async def close(self) -> None:
         """Refuse new requests and finish those in the queues."""
         self.closing = True
-        if self._poll is not None:
-            self._poll.cancel()
+        for task in filter(None, (self._poll, self._kernels)):
+            task.cancel()
         await asyncio.gather(*(queue.close() for queue in (self._embeds, self._searches, self._pairs)))
         await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
 
@@ -171,14 +177,43 @@ class ServingEngine:
     def _count(self, tokens: int) -> None:
         """Turn from numpy to torch once that much was encoded, in a thread beside the answers."""
         self._encoded += tokens
-        if self._encoded > TOKENS_LIGHT and self.retriever.light and self._torch is None:
-            self._torch = asyncio.create_task(asyncio.to_thread(self._load_torch))
+        torch_pays = self._encoded > TOKENS_LIGHT and self.retriever.light
+        if torch_pays and self._torch is None and find_spec("torch") is not None:
+            self._torch = asyncio.create_task(self._turn_to_torch())
+
+    async def _turn_to_torch(self) -> None:
+        if self._kernels is not None:
+            await asyncio.wait({self._kernels})
+        if self.retriever.light:
+            await asyncio.to_thread(self._load_torch)
+
+    def _budget(self) -> int:
+        embedder = self.embedder
+        return self.limits.budget or (1024 if embedder is None else embedder.budget)
+
+    async def _compile_later(self) -> None:
+        await asyncio.sleep(QUIET)
+        await asyncio.to_thread(self._compile)
+        self._embeds.budget = self._searches.budget = self._pairs.budget = self._budget()
+
+    def _compile(self) -> None:
+        """Turn from numpy to compiled kernels, and to int8 where it is good, in a thread beside the answers."""
+        try:
+            compute_alone()
+            load_numba(self._warm)
+        except Exception as error:
+            log.warning("kernels cannot be loaded, so numpy goes on: %s", error)
+
+    def _warm(self) -> None:
+        if self.embedder is not None and self.embedder.turns_to_int8():
+            self.retriever.leave_light()
+        self._load()
 
     def _load_torch(self) -> None:
         try:
             import_module("torch")
             compute_alone()  # before another thread meets torch: they all have the threads of the first
-            self.retriever.load_torch()
+            self.retriever.leave_light()
         except Exception as error:
             log.warning("torch cannot be loaded, so numpy goes on encoding: %s", error)
 

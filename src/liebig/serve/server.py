@@ -12,12 +12,11 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from liebig.base.errors import LiebigError, RecipeError
-from liebig.base.machine import BYTE_PRODUCTS, instructions, multiply_alone, prefer_numpy
+from liebig.base.machine import default_precision, multiply_alone, prefer_numpy
 from liebig.base.progress import counted, visible
 from liebig.search.retriever_folder import is_small
 from liebig.serve.middleware import Limits, is_loopback
@@ -87,12 +86,11 @@ def check_token(host: str, token: str | None) -> None:
 
 
 def prepare(folder: Path) -> None:
-    """Say how a small folder is searched, before numpy and numba are imported.
-
-    Where the processor has no instruction for int8, numpy alone answers: numba takes as long to import as all else.
+    """Say how a small folder is searched, before numpy is imported: first by numpy alone, since numba takes as long to
+    import as all else. The engine loads it later where the processor has an instruction for int8.
     """
     if is_small(folder):
-        multiply_alone() if set(BYTE_PRODUCTS) & set(instructions()) else prefer_numpy()
+        multiply_alone() if default_precision() == "int8" else prefer_numpy()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -124,8 +122,8 @@ def _engine(
     from liebig.search.retriever import Retriever
     from liebig.serve.engine import ServingEngine
 
-    # Where int8 cannot be used at once, importing torch takes several times what all else does: numpy begins.
-    light = find_spec("torch") is not None and is_small(folder) and question_precision() == "fp32"
+    # Importing torch takes several times what all else does: where int8 cannot be used at once, numpy begins.
+    light = is_small(folder) and question_precision() == "fp32"
     retriever = Retriever.from_folder(folder, device=device, reranker=reranker, light=light)
     _ = retriever.reranker
     if "dense" in retriever.systems:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer as Core
 from tokenizers.models import WordPiece
 
-from liebig.base.compiled import HAS_NUMBA
+from liebig.base.compiled import has_numba
 from liebig.base.errors import DataError, ModelError
 from liebig.base.hashes import stamp_of
 from liebig.ragged import Ragged
@@ -133,10 +133,10 @@ class Tokenizer:
             return [self._plain(row) for row in rows]
         return rows
 
-    @cached_property
+    @property
     def compiles(self) -> bool:
         """Whether much text is cut into pieces by a compiled kernel, faster on one core than the library on many."""
-        return HAS_NUMBA and self._memo is not None and isinstance(self.core.model, WordPiece)
+        return has_numba() and self._memo is not None and isinstance(self.core.model, WordPiece)
 
     def _kernel(self) -> CompiledWordPiece:
         """Made once, whichever thread needs it first."""
