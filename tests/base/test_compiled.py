@@ -33,7 +33,7 @@ def without_numba(monkeypatch):
 
 KERNELS = {
     ranked: ["unpack"],
-    kernels: ["score_term", "fill_table", "search", "search_windows"],
+    kernels: ["score_term", "fill_table", "search"],
     exact_cpu: ["scan", "score_pairs", "finish"],
     ragged: ["_copy"],
     lookup: ["hash_rows"],

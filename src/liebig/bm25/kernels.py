@@ -1,6 +1,6 @@
 """The compiled loops of BM25: counting postings, and scoring queries over one segment.
 
-Large segments are scored window by window of passages, so that the sums stay in the processor's cache: at millions of
+Segments are scored window by window of passages, so that the sums stay in the processor's cache: at millions of
 passages this is where the time goes. What a term adds is looked up, one number per posting or, where these would take
 too much memory, one per frequency and passage length (a *table*): 1 and 2 ns per posting, and 13 if it is computed.
 
@@ -125,10 +125,11 @@ def fill_table(idf: float, norm_C: Doubles, table: Floats) -> None:
 
 def _search_numpy(
     terms: Longs, idf: Floats, cached: Longs, ends: Longs, starts_V: Longs, docs_P: Int32s, tf_P: Floats,
-    norm_D: Doubles, live_D: Flags, term_scores: Floats, sums_D: Floats, bits_D: Int32s, scores: Floats,
-    numbers: Longs,
+    norm_D: Doubles, codes_D: Codes, columns: int, live_D: Flags, term_scores: Floats, sums_W: Floats, bits_W: Int32s,
+    scores: Floats, numbers: Longs,
 ) -> None:  # fmt: skip
     """`search` without numba; a document occurs once in a term's postings, so its sum is the same to the last digit."""
+    sums_D = np.empty(max(1, len(norm_D)), np.float32)
     for q, (start, end) in enumerate(pairwise([0, *ends.tolist()])):
         sums_D[:] = 0
         for i in range(start, end):
@@ -147,66 +148,21 @@ def _search_numpy(
         hits = np.flatnonzero((sums_D >= floor) & (sums_D > 0))
         keys = heap.keep(heap.keys_of(sums_D[hits], hits), k)
         heap.unpack(keys, len(keys), scores[q], numbers[q])
-    sums_D[:] = 0
-
-
-def _search_windows_numpy(
-    terms: Longs, idf: Floats, cached: Longs, ends: Longs, starts_V: Longs, docs_P: Int32s, tf_P: Floats,
-    norm_D: Doubles, codes_D: Codes, columns: int, live_D: Flags, term_scores: Floats, sums_W: Floats, bits_W: Int32s,
-    scores: Floats, numbers: Longs,
-) -> None:  # fmt: skip
-    sums_D = np.empty(len(norm_D), np.float32)
-    _search_numpy(
-        terms, idf, cached, ends, starts_V, docs_P, tf_P, norm_D, live_D, term_scores, sums_D, sums_D.view(np.int32),
-        scores, numbers,
-    )  # fmt: skip
 
 
 @njit(cache=True, nogil=True, numpy=_search_numpy)
 def search(
     terms: Longs, idf: Floats, cached: Longs, ends: Longs, starts_V: Longs, docs_P: Int32s, tf_P: Floats,
-    norm_D: Doubles, live_D: Flags, term_scores: Floats, sums_D: Floats, bits_D: Int32s, scores: Floats,
-    numbers: Longs,
-) -> None:  # fmt: skip
-    """The best documents of each query: terms[ends[q-1]:ends[q]] are its terms in this segment, -1 for an absent one.
-
-    What a term adds is in `term_scores` from cached[i] on, or computed if that is negative. `sums_D` is zero before and
-    after, and `bits_D` are its bits; `scores` and `numbers` (Q x k) are filled. A deleted document has an infinite norm
-    and so a score of 0, and documents that score 0 are not returned; nor are those that are not live (empty: all are).
-    """
-    start, k = 0, scores.shape[1]
-    keys, block = np.empty(k, np.uint64), _block_size(len(sums_D), k)
-    for q in range(len(ends)):
-        for i in range(start, ends[q]):
-            if terms[i] < 0:
-                continue
-            docs = docs_P[starts_V[terms[i]] : starts_V[terms[i] + 1]]
-            if cached[i] >= 0:
-                added = term_scores[cached[i] : cached[i] + len(docs)]
-                for j in range(len(docs)):
-                    sums_D[docs[j]] += added[j]
-            else:
-                weight, tfs = np.float64(idf[i]), tf_P[starts_V[terms[i]] : starts_V[terms[i] + 1]]
-                for j in range(len(docs)):
-                    tf = np.float64(tfs[j])
-                    sums_D[docs[j]] += np.float32(weight * (tf / (norm_D[docs[j]] + tf)))
-        start = ends[q]
-        for d in range(len(live_D)):
-            if not live_D[d]:
-                sums_D[d] = 0
-        size = _take_best(sums_D, bits_D, ZERO, block, keys, ZERO)
-        heap.unpack(keys, size, scores[q], numbers[q])
-
-
-@njit(cache=True, nogil=True, numpy=_search_windows_numpy)
-def search_windows(
-    terms: Longs, idf: Floats, cached: Longs, ends: Longs, starts_V: Longs, docs_P: Int32s, tf_P: Floats,
     norm_D: Doubles, codes_D: Codes, columns: int, live_D: Flags, term_scores: Floats, sums_W: Floats, bits_W: Int32s,
     scores: Floats, numbers: Longs,
 ) -> None:  # fmt: skip
-    """As `search`, a window at a time; for a segment that fits one window it would be up to a tenth slower.
+    """The best documents of each query: terms[ends[q-1]:ends[q]] are its terms in this segment, -1 for an absent one.
 
-    If cached[i] is below -1, the term has a table from -2 - cached[i] on, with the columns that `codes_D` gives.
+    What a term adds is in `term_scores` from cached[i] on; it is computed if that is -1, and below it the term has a
+    table from -2 - cached[i] on, with the columns that `codes_D` gives. Documents are scored a window at a time:
+    `sums_W` is zero before and after, and `bits_W` are its bits. `scores` and `numbers` (Q x k) are filled. A deleted
+    document has an infinite norm and so a score of 0, and documents that score 0 are not returned; nor are those that
+    are not live (empty: all are).
     """
     start, k = 0, scores.shape[1]
     keys, heads = np.empty(k, np.uint64), np.empty(len(terms), np.int64)

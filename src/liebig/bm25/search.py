@@ -365,18 +365,11 @@ class BM25(TermStatistics):
             hits = Ranked.nothing(len(terms.ends), k_here)
             live = np.zeros(0, bool) if mask is None else mask[start : start + len(segment)]
             sums = np.zeros(max(1, min(len(segment), kernels.WINDOW)), np.float32)
-            bits = sums.view(np.int32)
-            if len(segment) <= len(sums):
-                kernels.search(
-                    local.numbers, terms.idf, local.cached, terms.ends, segment.starts, segment.docs, segment.tf,
-                    norms.values, live, local.scores, sums, bits, hits.scores, hits.numbers,
-                )  # fmt: skip
-            else:
-                kernels.search_windows(
-                    local.numbers, terms.idf, local.cached, terms.ends, segment.starts, segment.docs, segment.tf,
-                    norms.values, norms.codes, len(norms.distinct), live, local.scores, sums, bits, hits.scores,
-                    hits.numbers,
-                )  # fmt: skip
+            kernels.search(
+                local.numbers, terms.idf, local.cached, terms.ends, segment.starts, segment.docs, segment.tf,
+                norms.values, norms.codes, len(norms.distinct), live, local.scores, sums, sums.view(np.int32),
+                hits.scores, hits.numbers,
+            )  # fmt: skip
             hits.numbers[hits.numbers >= 0] += start
             parts.append(hits)
         return merge(parts, k)
