@@ -115,7 +115,7 @@ def test_simclr_and_moco_are_the_ones_asked_for(built):
         "cls",
     )
     assert simclr.config.distinct_documents
-    rest = {"momentum": 0.9, "pooling": "cls", "key_dropout": False, "label_smoothing": 0.1}
+    rest = {"momentum": 0.9, "pooling": "cls", "key_dropout": False}
     moco = built({"kind": "moco", "queue": 24, **rest, **CONTRAST})
     assert len(moco.queue) == 24
     assert {name: getattr(moco.config, name) for name in rest | CONTRAST} == rest | CONTRAST

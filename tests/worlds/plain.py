@@ -142,14 +142,12 @@ def simclr(plain: Plain, queries: Sequence[Span], keys: Sequence[Span], temperat
     return total / len(q)
 
 
-def moco(q: Tensor, k: Tensor, queue: Tensor, temperature: float, smoothing: float = 0.0) -> Tensor:
+def moco(q: Tensor, k: Tensor, queue: Tensor, temperature: float) -> Tensor:
     """InfoNCE of each query against its own key and the queue; the other keys of the batch are not in it."""
     total = torch.zeros((), dtype=q.dtype)
     for i in range(len(q)):
         scores = torch.stack([q[i] @ k[i], *(q[i] @ old for old in queue)]) / temperature
-        wanted = torch.full_like(scores, smoothing / len(scores))
-        wanted[0] += 1.0 - smoothing
-        total = total - (wanted * F.log_softmax(scores, 0)).sum()
+        total = total - F.log_softmax(scores, 0)[0]
     return total / len(q)
 
 

@@ -64,12 +64,6 @@ class MoCo(Method):
         key_dropout: bool = Field(
             default=True, description="Use dropout in the key encoder, as in the released code."
         )
-        label_smoothing: float = Field(
-            default=0.0,
-            ge=0,
-            lt=1,
-            description="Label smoothing: share of the target spread over all candidates.",
-        )
 
         @property
         def negatives(self) -> Literal["queue"]:
@@ -148,18 +142,7 @@ class MoCo(Method):
             similarity=self.config.similarity,
             total=len(self._fresh),
         )
-        loss = scored.loss
-        if self.config.label_smoothing:
-            loss = loss + self.config.label_smoothing * self._smoothing(vectors, constants) / len(self._fresh)
-        return Contrast(loss, {"partner_accuracy": scored.accuracy, "alignment": scored.alignment})
-
-    def _smoothing(self, q_nD: Tensor, k_nD: Tensor) -> Tensor:
-        """Σ over queries of (own score − mean score): what smoothed labels add to the cross entropy."""
-        q, k, old = (
-            normalize(x, dim=1) if self.config.similarity == "cosine" else x for x in (q_nD, k_nD, self.queue)
-        )
-        mean_nD = (k + old.sum(dim=0)) / (1 + len(old))
-        return (q * (k - mean_nD)).sum() / self.config.temperature
+        return Contrast(scored.loss, {"partner_accuracy": scored.accuracy, "alignment": scored.alignment})
 
     @torch.no_grad()
     def after_step(self) -> None:
