@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +15,12 @@ from numpy.typing import NDArray
 
 from liebig.base import workspace
 from liebig.base.errors import DataError
+from liebig.base.records import Passage
 from liebig.collection import Collection
 from liebig.search.retriever_folder import NAME, RetrieverDescription, read
 from liebig.vectors import SUMMARY, Vectors, document_of
 
 ROWS = 2048  # vectors read at once
-
-
-@dataclass(frozen=True)
-class ExportRow:
-    """A vector and what it stands for; several rows of one passage where a passage has several vectors."""
-
-    id: str
-    passage: str
-    title: str
-    text: str
-    doc: str
-    metadata: Mapping[str, str]
-    vector: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -83,18 +71,17 @@ class Target:
             )
         return Vectors.read(path)
 
-    def rows(self) -> Iterator[ExportRow]:
-        """Passages with their vectors, in the order of the index."""
+    def rows(self) -> Iterator[tuple[str, Passage, NDArray[np.float32]]]:
+        """The vectors of the index in its order, with their ids and passages; a passage may have several."""
         collection = Collection(self.folder / self._retriever().collection)
         has_documents, pieces = collection.has("documents"), bool(self.vectors_about.get("pieces"))
         for ids, vectors in self.vectors.chunks(ROWS):
             for id, vector in zip(ids, vectors):
-                owner = document_of(id) if pieces else id
-                passage = collection.passage(owner)
-                metadata = passage.metadata
+                passage = collection.passage(document_of(id) if pieces else id)
                 if has_documents and passage.doc:
-                    metadata = {**collection.document(passage.doc).metadata, **metadata}
-                yield ExportRow(id, owner, passage.title, passage.text, passage.doc, metadata, vector)
+                    shared = collection.document(passage.doc).metadata
+                    passage = replace(passage, metadata={**shared, **passage.metadata})
+                yield id, passage, vector
 
     @property
     def vectors_about(self) -> Mapping[str, Any]:

@@ -8,7 +8,6 @@ Vectors are compared by inner product. Memory: one row group.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from liebig.base.progress import counted, track
-from liebig.export import ExportRow, Target
+from liebig.export import Target
 from liebig.formats.rows import arrow_package
 
 ROW_GROUP = 16_384  # rows of a row group
-COLUMNS = ("id", "passage", "title", "text", "doc")
+COLUMNS = {"passage": "id", "title": "title", "text": "text", "doc": "doc"}  # of a passage, and its fields
 
 
 def to_parquet(target: Target, path: Path, name: str) -> str:
@@ -28,7 +27,7 @@ def to_parquet(target: Target, path: Path, name: str) -> str:
     from pyarrow import parquet
 
     width = target.vectors.width
-    texts = [(column, arrow.large_string()) for column in (*COLUMNS, "metadata")]
+    texts = [(column, arrow.large_string()) for column in ("id", *COLUMNS, "metadata")]
     about = json.dumps({"width": width, **target.vectors_about}, default=str)
     schema = arrow.schema([*texts, ("vector", arrow.list_(arrow.float32(), width))], {"liebig": about})
     count, file = 0, f"{name}.parquet"
@@ -40,10 +39,11 @@ def to_parquet(target: Target, path: Path, name: str) -> str:
     return f"{counted(count, 'rows')} in {file}, which pandas, DuckDB, Polars and LanceDB read as it is"
 
 
-def _table(arrow: Any, schema: Any, rows: Sequence[ExportRow], width: int) -> Any:
-    texts = [[getattr(row, name) for row in rows] for name in COLUMNS]
-    texts.append([json.dumps(dict(row.metadata), ensure_ascii=False) for row in rows])
-    numbers = np.concatenate([row.vector.astype(np.float32, copy=False) for row in rows])
+def _table(arrow: Any, schema: Any, rows: Any, width: int) -> Any:
+    ids, passages, vectors_of = zip(*rows)
+    texts = [ids, *([getattr(passage, name) for passage in passages] for name in COLUMNS.values())]
+    texts.append([json.dumps(dict(passage.metadata), ensure_ascii=False) for passage in passages])
+    numbers = np.concatenate(vectors_of).astype(np.float32, copy=False)
     vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(numbers), width)
     columns = [*(arrow.array(text, arrow.large_string()) for text in texts), vectors]
     return arrow.Table.from_arrays(columns, schema=schema)
