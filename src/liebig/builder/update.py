@@ -10,7 +10,6 @@ what changed and the questions of the check; memory: 16 bytes per passage.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -50,7 +49,7 @@ from liebig.search.taken import STAGE as TAKEN, TakenConfig
 from liebig.stages.bm25 import STAGE as BM25, BM25Config
 from liebig.stages.encode import IN_CONTEXT, STAGE as ENCODE, EncodeConfig
 from liebig.stages.index import STAGE as INDEX, IndexConfig
-from liebig.vectors import SHARDS, Vectors, write_shard, write_summary
+from liebig.vectors import Vectors, write_vectors
 from liebig.vectors.quantise import Floats
 
 GONE, STALE, STALE_SENTENCES, SUMMARY = "gone.txt", "stale.txt", "stale-sentences.txt", "changes.json"
@@ -216,15 +215,7 @@ class CompactConfig(Config):
 def compact(config: CompactConfig, folder: Folder) -> None:
     """Write the vectors that are not deleted, one shard at a time."""
     vectors = Vectors.open(config.index)
-    names: list[str] = []
-    count = 0
-    for ids, rows in _shards(vectors):
-        names.append(f"{len(names):05d}")
-        place = folder.path / SHARDS / names[-1]
-        shutil.rmtree(place, ignore_errors=True)  # an interrupted run may have left one
-        write_shard(place, ids, rows, vectors.type)
-        count += len(ids)
-    write_summary(folder.path, vectors.type, vectors.width, names, vectors.about, count)
+    write_vectors(folder.path, _shards(vectors), vectors.type, vectors.width, vectors.about)
 
 
 def _shards(vectors: Vectors) -> Iterator[tuple[list[str], Floats]]:
