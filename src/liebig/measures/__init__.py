@@ -14,7 +14,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Annotated, Literal, cast, get_args
+
+from pydantic import AfterValidator
 
 from liebig.base.errors import RecipeError
 
@@ -98,13 +100,16 @@ def parse(name: str) -> Measure:
     return Measure(kind, int(match[3]) if match[3] else None, rel, order)
 
 
-def known(names: Iterable[str]) -> None:
-    """A ValueError where one of the names is no measure's: what a recipe's validator wants."""
-    for name in names:
-        try:
-            parse(name)
-        except RecipeError as error:
-            raise ValueError(f"{error.what}; {error.fix}" if error.fix else error.what) from None
+def _known(name: str) -> str:
+    try:
+        parse(name)
+    except RecipeError as error:
+        raise ValueError(f"{error.what}; {error.fix}" if error.fix else error.what) from None
+    return name
+
+
+MeasureName = Annotated[str, AfterValidator(_known)]
+"""The name of a measure in a recipe."""
 
 
 def parse_all(names: Iterable[str]) -> tuple[Measure, ...]:

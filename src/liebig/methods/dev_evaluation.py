@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from liebig.base import rng
 from liebig.base.config import Config, InputPath
@@ -23,7 +23,7 @@ from liebig.base.errors import DataError
 from liebig.base.records import Passage
 from liebig.collection import Collection
 from liebig.losses.contrastive import Similarity
-from liebig.measures import Measure, known, parse_all
+from liebig.measures import Measure, MeasureName, parse_all
 from liebig.measures.evaluator import (
     Judgements,
     block_from_mapping as from_mapping,
@@ -114,15 +114,9 @@ class DevConfig(Config):
         ge=1,
         description="Search only the judged passages and this many others, drawn at random",
     )
-    measures: tuple[str, ...] = Field(
+    measures: tuple[MeasureName, ...] = Field(
         default=("RR@10", "nDCG@10", "R@100"), description="Measures; the first decides which model is best"
     )
-
-    @field_validator("measures")
-    @classmethod
-    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        known(names)
-        return names
 
     def read(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from liebig.base.config import Config as Recipe, InputPath, ModelPath
 from liebig.base.errors import DataError
@@ -18,7 +18,7 @@ from liebig.base.records import Title
 from liebig.base.rng import key
 from liebig.base.workspace import Folder
 from liebig.collection import Collection
-from liebig.measures import known, parse_all
+from liebig.measures import MeasureName, parse_all
 from liebig.measures.evaluator import judgements_from_mapping
 from liebig.methods.labelled import LabelledData, cache_tokens, read_examples, tokenise
 from liebig.methods.reranker import OBJECTIVES, GroupRanking, RerankBatches, Reranker
@@ -71,7 +71,7 @@ class RerankTraining(TrainingStage["RerankTraining.Config", Reranker]):
         dev_groups: tuple[InputPath, ...] = Field(
             default=(), description="Folders with the groups of that split [default: the collection]."
         )
-        measures: tuple[str, ...] = Field(
+        measures: tuple[MeasureName, ...] = Field(
             default=("RR@10", "nDCG@10"), description="Measures; the first decides which model is best."
         )
         optim: OptimConfig = Field(default=AdamWConfig(lr=2e-5), description="The optimiser.")
@@ -84,12 +84,6 @@ class RerankTraining(TrainingStage["RerankTraining.Config", Reranker]):
         @property
         def seed(self) -> int:
             return self.loop.seed
-
-        @field_validator("measures")
-        @classmethod
-        def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-            known(names)
-            return names
 
         @model_validator(mode="after")
         def _sensible(self) -> RerankTraining.Config:
