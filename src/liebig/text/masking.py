@@ -19,6 +19,7 @@ from liebig.base.rng import below, mix, uniform
 from liebig.ragged import Ragged, offsets_of
 
 _WORDS, _PIECES = np.uint64(1), np.uint64(2)  # streams of a key: the order of words, what becomes of a piece
+MASK_SHARE, RANDOM_SHARE = 0.8, 0.1  # of the chosen pieces, as in BERT
 
 
 class Masked(NamedTuple):
@@ -37,8 +38,6 @@ def mask_words(
     mask_id: int,
     vocab_size: int,
     rate: float,
-    mask_share: float = 0.8,
-    random_share: float = 0.1,
 ) -> Masked:
     """Whole-word masking of sequences, each under its own key.
 
@@ -48,15 +47,13 @@ def mask_words(
     assert len(keys) == len(tokens), "one key for each sequence"
     assert keys.dtype == np.uint64, "keys are uint64"
     assert 0 <= rate <= 1, "a rate is a share"
-    assert min(mask_share, random_share) >= 0, "a share is not negative"
-    assert mask_share + random_share <= 1 + 1e-9, "shares of one whole"
     row, offsets = tokens.values.astype(np.int64), tokens.offsets
     chosen = np.zeros(len(row), dtype=np.bool_)
     _choose_words(row, offsets, keys, continues, special, rate, chosen)
     targets = np.flatnonzero(chosen)
     labels = row[targets]
     ordinary = np.flatnonzero(~special[:vocab_size])
-    _replace(row, offsets, keys, chosen, ordinary, mask_id, mask_share, mask_share + random_share)
+    _replace(row, offsets, keys, chosen, ordinary, mask_id)
     return Masked(Ragged(row, offsets), targets, labels)
 
 
@@ -113,25 +110,17 @@ def _choose(key: Any, words: int, target: int, starts: Any, ends: Any, chosen: A
 
 
 @njit(nogil=True, cache=True)
-def _replace(
-    row: Any,
-    offsets: Any,
-    keys: Any,
-    chosen: Any,
-    ordinary: Any,
-    mask_id: int,
-    mask_until: float,
-    random_until: float,
-) -> None:
+def _replace(row: Any, offsets: Any, keys: Any, chosen: Any, ordinary: Any, mask_id: int) -> None:
+    """Most of the chosen pieces become [MASK], some a random ordinary token, and the others stay."""
     for b in range(len(keys)):
         key = mix(keys[b], _PIECES)
         start = offsets[b]
         for p in range(start, offsets[b + 1]):
             if chosen[p]:
                 draw = uniform(key, 2 * (p - start))
-                if draw < mask_until:
+                if draw < MASK_SHARE:
                     row[p] = mask_id
-                elif draw < random_until and len(ordinary) > 0:
+                elif draw < MASK_SHARE + RANDOM_SHARE and len(ordinary) > 0:
                     row[p] = ordinary[below(key, 2 * (p - start) + 1, len(ordinary))]
 
 
