@@ -229,6 +229,17 @@ def test_a_message_forwarded_as_an_attachment_is_read():
     ]
 
 
+def test_a_message_whose_body_is_a_message_is_read_to_its_innermost():
+    inner = b"Subject: Leak\nFrom: Ann <ann@example.org>\n\nThe sluice leaks.\n"
+    for subject in (b"Fwd: leak", b"Fwd: Fwd: leak"):
+        inner = b"Subject: " + subject + b"\nContent-Type: message/rfc822\n\n" + inner
+    [mail] = read("a.eml", inner)
+    assert (mail.title, lines(mail)) == (
+        "Fwd: Fwd: leak",
+        ["Attachment: Fwd: leak", "Attachment: Leak, Ann <ann@example.org>", "The sluice leaks."],
+    )
+
+
 def test_a_web_page_saved_by_a_browser_has_no_author():
     [page] = read("a.mhtml", b"From: <Saved by Blink>\nSubject: Tides\n\nThe moon pulls.\n")
     assert (page.title, page.metadata) == ("Tides", {})
@@ -309,12 +320,15 @@ def test_subtitles_have_names_notes_and_entities():
     assert parsed.sections[0].places == (8,)
 
 
-def test_flat_opendocument_is_read_as_the_zipped_one():
+@pytest.mark.parametrize(
+    "declaration", ['<?xml version="1.0"?>\n', "", "<!-- of a converter that declares nothing -->"]
+)
+def test_flat_opendocument_is_read_as_the_zipped_one(declaration):
     picture = "<draw:a><office:binary-data>AAAA</office:binary-data></draw:a>"
     text = f'<text:h text:outline-level="1">Mill</text:h><text:p>The sails{picture} turn.</text:p>'
     styles = "<office:master-styles><text:p>Page 1</text:p></office:master-styles>"
     body = f"{styles}<office:body><office:text>{text}</office:text></office:body>"
-    head = f'<?xml version="1.0"?>\n<office:document {made.ODF}><office:meta><dc:creator>Ann</dc:creator></office:meta>'
+    head = f"{declaration}<office:document {made.ODF}><office:meta><dc:creator>Ann</dc:creator></office:meta>"
     [parsed] = read("a.fodt", f"{head}{body}</office:document>".encode())
     assert (parsed.title, parsed.metadata, lines(parsed)) == ("Mill", {"author": "Ann"}, ["The sails turn."])
 

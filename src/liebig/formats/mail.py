@@ -92,7 +92,8 @@ def _article(message: EmailMessage, where: Where) -> Article:
     for body in filter(None, bodies):
         if _size(sections) < SHORT:
             sections = max(sections, list(_body(body, where)), key=_size)
-    for part in message.iter_attachments():
+    is_message = message.get_content_type() == "message/rfc822"  # which is its whole body
+    for part in [message] if is_message else message.iter_attachments():
         sections += _attachment(part, where)
     fields = {name: " ".join(_header(message, name).split()) for name in ("from", "to", "cc", "subject")}
     author = "" if fields["from"].startswith("<Saved by") else fields["from"]  # a web page

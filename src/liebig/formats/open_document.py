@@ -15,6 +15,7 @@ from typing import IO, Any
 from liebig.formats.inputs import InputSource
 from liebig.formats.items import Where
 from liebig.formats.outline import Article, Outline, numbered_section
+from liebig.formats.parsers import HEAD, ZIP
 from liebig.formats.sheet_rows import Cells, sheet_articles
 from liebig.formats.xml_package import LARGEST_TEXT, XmlPackage, first_text, opened_package
 
@@ -99,7 +100,9 @@ class FlatFile(XmlPackage):
 
 
 def _opened(source: InputSource) -> AbstractContextManager[XmlPackage]:
-    return opened_package(source, FlatFile if b"<?xml" in source.head(16) else XmlPackage)
+    head = source.head(HEAD)
+    flat = b"<office:document" in head and not head.startswith(ZIP)  # a package may hold it uncompressed
+    return opened_package(source, FlatFile if flat else XmlPackage)
 
 
 def _content(package: XmlPackage) -> Any:
