@@ -8,7 +8,7 @@ import pytest
 from liebig.base.errors import LiebigError
 from liebig.formats import detect
 from liebig.formats.ledger import Ledger
-from liebig.formats.left_out import LeaveOut, is_left_out
+from liebig.formats.left_out import LARGEST, LeaveOut, is_left_out
 from liebig.formats.on_disk import source_of
 
 FILES = [
@@ -141,6 +141,21 @@ def test_a_pattern_that_cannot_be_read_is_one_sentence(folder):
     [error] = ledger.errors
     assert "pattern that cannot be read" in str(error)
     assert str(error.file).endswith(".gitignore")
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_an_ignore_file_that_is_too_large_is_listed_and_not_used(folder, tmp_path, kind):
+    before = read(folder)
+    (folder / ".gitignore").write_text("b.txt\n" + "#\n" * (LARGEST // 2))
+    place = (
+        folder if kind == "folder" else shutil.make_archive(str(tmp_path / "packed"), kind, tmp_path, "in")
+    )
+    ledger = Ledger(strict=False)
+    detect(place, None, ledger)
+    [error] = ledger.errors
+    assert error.what == "larger than 1 MiB, so its patterns are not used"
+    assert str(error.file).endswith("in/.gitignore")
+    assert read(place) == before
 
 
 def test_an_output_folder_may_lie_inside_if_it_is_left_out(folder):

@@ -24,7 +24,7 @@ from typing import IO, BinaryIO, NamedTuple, cast
 from liebig.base.errors import DataError
 from liebig.formats.compressed import BUFFER, PACKED, check_growth
 from liebig.formats.inputs import DAMAGE, InputSource, Stamp, Stored, printable
-from liebig.formats.left_out import IGNORE_FILES, LARGEST, MARKS, USUAL, FolderRules, by_name
+from liebig.formats.left_out import IGNORE_FILES, LARGEST, MARKS, USUAL, FolderRules, by_name, patterns
 
 SPOOL = 1 << 20  # bytes of an archive in an archive that stay in memory
 OPEN_ARCHIVES = 32
@@ -114,11 +114,7 @@ def unwrap(
     if not own:
         raise DataError("the archive is empty", file=source.label)
     top = own[0] if len(own) == 1 else _top(own)
-    kept, left_out = members, dict[str, str]()
-    try:
-        kept, left_out = _meant(members, top if len(own) > 1 else "", rules, place, f"{source.label}!")
-    except DataError as error:  # an ignore file that cannot be understood
-        flaws.append(error)
+    kept, left_out = _meant(members, top if len(own) > 1 else "", rules, place, f"{source.label}!", flaws)
     tree: InputSource = MemberSource(source.label + "!", source.name, kept, source)
     for part in filter(None, top.split("/")):
         tree = next((child for child in tree.children() if child.name == part), tree)
@@ -137,7 +133,7 @@ def unwrap(
 
 
 def _meant(
-    members: Members, top: str, rules: FolderRules, place: str, label: str
+    members: Members, top: str, rules: FolderRules, place: str, label: str, flaws: list[DataError]
 ) -> tuple[Members, dict[str, str]]:
     """The members that the rules, relative to the folder `top`, do not leave out, and why the others are."""
     folders = set[str]()
@@ -163,12 +159,14 @@ def _meant(
                 reason = above.reason(name, below(parent), True) or next(marks, "")
             if reason:
                 left_out[f"{folder}/"] = reason
-            texts = {
-                n: _text_of(members[f]) for n in IGNORE_FILES if (f := f"{folder}/{n}".lstrip("/")) in members
-            }
-            inside[folder] = None
-            if above is not None and not reason:
-                inside[folder] = above.with_files(below(folder), texts, Path(label + folder))
+            inside[folder] = None if reason else above
+            if above is not None and not reason and rules.rules.ignore_files:
+                found = {n: f for n in IGNORE_FILES if (f := f"{folder}/{n}".lstrip("/")) in members}
+                try:
+                    texts = {n: patterns(_bytes_of(members[f]), Path(label + f)) for n, f in found.items()}
+                    inside[folder] = above.with_files(below(folder), texts, Path(label + folder))
+                except DataError as error:  # an ignore file that cannot be understood
+                    flaws.append(error)
         return inside[folder]
 
     kept = Members()
@@ -183,13 +181,13 @@ def _meant(
     return kept, left_out
 
 
-def _text_of(member: Member) -> str:
-    """The text of an ignore file; none if it cannot be read."""
+def _bytes_of(member: Member) -> bytes:
+    """The beginning of an ignore file; nothing if it cannot be read."""
     try:
         with member.open() as stream:
-            return stream.read(LARGEST).decode("utf-8", "replace")
+            return stream.read(LARGEST + 1)
     except (DataError, *DAMAGE):
-        return ""
+        return b""
 
 
 def _top(names: Sequence[str]) -> str:

@@ -162,11 +162,22 @@ def marked(folder: Path) -> str:
 
 def _read(path: Path) -> str:
     try:
-        if not path.is_file() or path.stat().st_size > LARGEST:
+        if not path.is_file():
             return ""
-        return path.read_text(encoding="utf-8", errors="replace")
+        with path.open("rb") as stream:
+            raw = stream.read(LARGEST + 1)
     except OSError:
         return ""
+    return patterns(raw, path)
+
+
+def patterns(raw: bytes, place: Path) -> str:
+    """The text of an ignore file, of which one byte more than the LARGEST was read."""
+    if len(raw) > LARGEST:
+        raise DataError(
+            f"larger than {LARGEST >> 20} MiB, so its patterns are not used", file=place, fix="shorten it"
+        )
+    return raw.decode("utf-8", "replace")
 
 
 def is_left_out(path: Path, source: Path, rules: LeaveOut) -> bool:
