@@ -22,7 +22,7 @@ def paragraphs(body):
         (r"\u8364?50 \uc2\u26085\'93\'fa", "€50 日"),
         (r"\u-10187 ?\u-8370 ?", "\U0001d74e"),
         (r"op\-tional\_1 \{x\} \emdash", "optional-1 {x} —"),
-        (r"shown {\v hidden}{\*\xyz optional}{\footnote note}end", "shown end"),
+        (r"shown {\v hidden}{\*\xyz optional}end", "shown end"),
         (r"{\pict\bin4 }}{{}after", "after"),
         (r"{\shp{\*\shpinst{\sp{\sn a}{\sv b}}{\shptxt box\par}}}", "box"),
         (r"{\field{\*\fldinst HYPERLINK x}{\fldrslt link}}", "link"),
@@ -31,6 +31,19 @@ def paragraphs(body):
 )
 def test_text_is_what_a_reader_sees(body, text):
     assert paragraphs(body) == [text]
+
+
+def test_notes_follow_the_paragraph_that_they_are_of():
+    link = r"{\field{\*\fldinst HYPERLINK x}{\fldrslt Told}}"
+    notes = (
+        rf"{{\footnote\pard {{\super\chftn}} By hand.\par{{\*\bkmkstart b}}{link} twice.}}",
+        r"{\*\footnote Later.}",
+    )
+    text = rf"\s1 Choir{notes[1]}\par\pard Sing{notes[0]} now{notes[1]}.\par Hum.\par"
+    parsed = parse_rtf(r"{\rtf1{\stylesheet{\s1\outlinelevel1 heading 1;}}" + text + "}")
+    assert [(s.heading, s.paragraphs) for s in parsed.sections] == [
+        ("Choir", ("Later.", "Sing now.", "By hand.", "Told twice.", "Later.", "Hum."))
+    ]
 
 
 def test_a_picture_with_brackets_ends_nothing():

@@ -1,8 +1,9 @@
 """Rich text (.rtf): paragraphs under their headings, with title and author where the file says them.
 
 One pass over its words, groups and characters. A group begins with the word that says what it holds: what is no text
-(fonts, pictures, headers, notes, fields' commands, anything optional) is skipped. Bytes are in the code page of their
-font, and of a character given by its number the replacement for old programs is left out.
+(fonts, pictures, headers, fields' commands, anything optional) is skipped. Notes follow the paragraph they are of.
+Bytes are in the code page of their font, and of a character given by its number the replacement for old programs is
+left out.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ TOKEN = re.compile(r"\\([a-zA-Z]{1,32})(-?\d{1,9})? ?|\\'([0-9a-fA-F]{2})|\\(.|\
 # fmt: off
 SKIPPED = frozenset((
     "fonttbl", "colortbl", "stylesheet", "info", "pict", "header", "headerl", "headerr", "headerf", "footer", "footerl",
-    "footerr", "footerf", "footnote", "annotation", "fldinst", "nonshppict", "listtext", "pntext", "list", "shprslt",
+    "footerr", "footerf", "annotation", "fldinst", "nonshppict", "listtext", "pntext", "list", "shprslt",
     "sp", "xe", "tc", "nonesttables", "objdata", "objclass", "objname", "revtbl", "filetbl", "bkmkstart", "bkmkend",
 ))
 ENDS = frozenset(("par", "sect", "page", "row", "nestrow", "column"))
@@ -52,7 +53,9 @@ class Reading:
     outline: Outline = field(default_factory=Outline)
     group: RtfGroup = RtfGroup()
     groups: list[RtfGroup] = field(default_factory=list)
-    texts: dict[str, list[str]] = field(default_factory=lambda: {"": [], "title": [], "author": []})
+    texts: dict[str, list[str]] = field(
+        default_factory=lambda: {"": [], "footnote": [], "title": [], "author": []}
+    )
     page: str = "cp1252"
     pages: dict[int, str] = field(default_factory=dict)
     levels: dict[int, int] = field(default_factory=dict)  # of headings, by the number of the style
@@ -77,7 +80,14 @@ class Reading:
         if text and self.level is not None and len(text) < 200:
             self.outline.heading(text, is_title=self.level == 0)
         elif text:
-            self.outline.line(text)
+            self._paragraph(text)
+        for note in _joined(self.texts["footnote"]).split("\n"):
+            self._paragraph(note)
+        self.texts["footnote"] = []
+
+    def _paragraph(self, text: str) -> None:
+        if text.strip():
+            self.outline.line(text.strip())
             self.outline.end_paragraph()
 
 
@@ -129,8 +139,11 @@ def _obey(reading: Reading, word: str, number: int | None) -> None:
         reading.group, reading.texts[word] = replace(group, place=word), []  # the second one is in Unicode
     elif word == "shpinst" and group.place == "*":
         reading.group = replace(group, place="")  # a text box
+    elif word == "footnote" and group.place in ("", "*"):
+        reading.group = replace(group, place=word)
+        reading.texts[word].append("\n")
     elif word in SKIPPED or word == "*":
-        reading.group = replace(group, place=group.place or word)
+        reading.group = replace(group, place=word if group.place in ("", "footnote") else group.place)
     elif word == "u" and number is not None:
         reading.write(chr(number % 0x10000))
         reading.skip = group.replacement
@@ -153,19 +166,19 @@ def _obey(reading: Reading, word: str, number: int | None) -> None:
         _style(reading, word, number or 0)
     elif group.place == "" and (word in ENDS or word in "\r\n"):
         reading.end_paragraph()
+    elif group.place == "footnote" and word in ENDS:
+        reading.write("\n")
     else:
         reading.write(SIGNS.get(word, ""))
 
 
 def _style(reading: Reading, word: str, number: int) -> None:
     """A style of the document, or the one of a paragraph: it may be that of a heading."""
-    if word == "pard":
-        reading.level = None
-    elif reading.group.place == "stylesheet":
+    if reading.group.place == "stylesheet":
         reading.style = number if word == "s" else reading.style
         reading.levels |= {reading.style: number} if word == "outlinelevel" else {}
     elif reading.group.place == "":
-        level = reading.levels.get(number) if word == "s" else number
+        level = reading.levels.get(number) if word == "s" else number if word == "outlinelevel" else None
         reading.level = level if level is not None and level < 9 else None
 
 
