@@ -44,9 +44,9 @@ def test_a_text_is_one_hit_that_names_where_else_it_is(built):
     retriever = Retriever.from_folder(folder / "out")
     hits = retriever.search("museum opened by the mayor", k=10, system="bm25")
     assert [hit.doc for hit in hits if "museum" in hit.text] == ["copy.txt"]
-    assert hits[0].metadata["also_in"] == "link.md, mail.txt, opened.md"
+    assert hits[0].metadata["also_in"] == "mail.txt, opened.md, link.md"
     cell = document_cell(by_document(hits[:1])[0], "museum", Analyzer())
-    assert cell.plain.split("\n")[0].endswith(", also in link.md, mail.txt, opened.md")
+    assert cell.plain.split("\n")[0].endswith(", also in mail.txt, opened.md, link.md")
     assert (
         "3 documents are copies of others, wholly or nearly; a hit says where else it is (also in)" in lines
     )
@@ -76,4 +76,4 @@ def test_an_update_follows_copies_that_come_and_go(made, tmp_path):
     counts = update(tmp_path / "out", [], lambda line: None)
     assert counts.deleted == 2
     hit = Retriever.from_folder(tmp_path / "out").search("museum opened", k=1, system="bm25")[0]
-    assert (hit.doc, hit.metadata["also_in"]) == ("link.md", "opened.md")
+    assert (hit.doc, hit.metadata["also_in"]) == ("opened.md", "link.md")

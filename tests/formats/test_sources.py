@@ -31,6 +31,14 @@ PACKERS = {
 }
 
 
+def test_a_symlink_is_read_after_every_file_so_that_it_is_the_copy(tmp_path):
+    (tmp_path / "in" / "z").mkdir(parents=True)
+    (tmp_path / "in" / "z" / "notes.md").write_text("# Notes\n\nText.\n")
+    (tmp_path / "in" / "a.md").symlink_to(tmp_path / "in" / "z" / "notes.md")
+    [match] = detect(tmp_path / "in")
+    assert [item.record.id for item in match.items(Options())] == ["z/notes.md", "a.md"]
+
+
 def zipped(members):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -44,11 +44,17 @@ def is_text_file(preview: Preview) -> bool:
 
 
 def read_texts(source: InputSource, options: Options) -> Iterator[Item]:
-    """The documents of a folder, or of one file."""
-    taken: set[str] = set()
+    """The documents of a folder, or of one file; symlinks come last, as copies of what they point to."""
+    taken, links = set[str](), list[tuple[str, InputSource]]()
     for path, file in source.walk():
-        if not file.is_folder:
+        if file.is_folder:
+            continue
+        if file.is_link:
+            links.append((path, file))
+        else:
             yield from _read_file(path or file.plain, file, options, taken)
+    for path, file in links:
+        yield from _read_file(path, file, options, taken)
 
 
 def _read_file(name: str, file: InputSource, options: Options, taken: set[str]) -> Iterator[Item]:

@@ -76,6 +76,8 @@ class InputSource(ABC):
     """The same path as it is on disk, through archives too."""
     archive: str = ""
     """The name of the archive in a folder that this stands for."""
+    is_link: bool = False
+    """Whether it is a symlink in a folder."""
     flaws: tuple[DataError, ...] = ()
     """What lies directly in it and cannot be read, with the reason."""
     left_out: tuple[tuple[str, str], ...] = ()

@@ -197,6 +197,7 @@ def _below(path: Path, root: Path, rules: FolderRules, subpath: str) -> InputSou
         return None
     source = _disk_source(path, rules, root, f"{subpath}/{path.name}" if subpath else path.name)
     source.archive = path.name if isinstance(source, MemberSource) else ""
+    source.is_link = is_link
     return source
 
 
