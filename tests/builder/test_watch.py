@@ -7,13 +7,16 @@ import sys
 import threading
 import time
 import urllib.request
+from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
 from liebig.base.errors import RecipeError
 from liebig.builder import watch as watch_module
 from liebig.builder.update import update
 from liebig.builder.watch import is_meant, watch
+from liebig.cli import make_app
 from liebig.model.encoder import Encoder
 from liebig.search.embed import keep_models
 from liebig.search.retriever import Retriever
@@ -161,3 +164,18 @@ def test_a_server_that_watches_finds_what_is_saved_and_answers_all_the_time(made
     assert not failed
     assert [*generations, last] == sorted([*generations, last])
     assert last >= 4
+
+
+def test_a_server_that_watches_updates_with_its_converters(tmp_path, monkeypatch):
+    started = []
+
+    def start(words):
+        started.append(words)
+        return SimpleNamespace(terminate=lambda: None, wait=lambda: None)
+
+    monkeypatch.setattr("liebig.commands.serve.subprocess.Popen", start)
+    monkeypatch.setattr("liebig.serve.server.serve", lambda *args, **options: None)
+    words = ["serve", str(tmp_path), "--convert", ".log=cat {path}"]
+    assert "add --watch" in CliRunner().invoke(make_app(), words).stderr
+    done = CliRunner().invoke(make_app(), [*words, "--watch"])
+    assert (done.exit_code, "--convert=.log=cat {path}" in started[0]) == (0, True), done.output

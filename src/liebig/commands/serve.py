@@ -76,6 +76,13 @@ def command(
     watch: Annotated[
         bool, typer.Option("--watch", help="Update the folder whenever a file of its sources changes.")
     ] = False,
+    convert: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SUFFIX=COMMAND",
+            help="With --watch: a program that turns files into text, as for liebig build.",
+        ),
+    ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the search page in a browser.")] = False,
 ) -> None:
     """Serve a retriever over HTTP: a search page, and an API for search, embeddings and reranking.
@@ -87,6 +94,7 @@ def command(
 
         liebig serve runs/notes --open
     """
+    from liebig.formats.convert import given_converters
     from liebig.integrations.ask import ChatModel
     from liebig.serve.server import serve as run
 
@@ -98,7 +106,9 @@ def command(
         body=max_body_mb << 20, texts=max_texts, k=max_k, seconds=timeout, queue=queue, wait_ms=wait_ms,
         batching=batching,
     )  # fmt: skip
-    with _updating(folder) if watch else contextlib.nullcontext():
+    if given_converters(convert or []) and not watch:
+        raise RecipeError("--convert is for the updates of --watch", fix="add --watch, or leave it out")
+    with _updating(folder, convert or []) if watch else contextlib.nullcontext():
         run(
             folder, host=host, port=port, token=token, workers=workers, reranker=reranker, device=device,
             limits=limits, llm=chat, originals=[path.resolve() for path in originals or ()], log=log,
@@ -107,9 +117,10 @@ def command(
 
 
 @contextlib.contextmanager
-def _updating(folder: Path) -> Iterator[None]:
+def _updating(folder: Path, converters: list[str]) -> Iterator[None]:
     """A process beside the server that follows the sources, so that answers do not wait for an update."""
     command = [sys.executable, "-m", "liebig", "update", str(folder), "--watch", "--quiet"]
+    command += [f"--convert={converter}" for converter in converters]
     process = subprocess.Popen([*command, "--while-process", str(os.getpid())])  # nosec B603  our own command
     try:
         yield
