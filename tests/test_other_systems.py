@@ -33,6 +33,11 @@ for module in pkgutil.walk_packages(liebig.__path__, "liebig."):
             wrong.append(f"{module.name}: {error}")
     except Exception as error:
         wrong.append(f"{module.name}: {error!r}")
+# What loading a model imports: once here, and not again by each command.
+import transformers.conversion_mapping
+import transformers.models.auto.modeling_auto
+import transformers.models.bert.modeling_bert
+import transformers.models.bert.tokenization_bert
 print(json.dumps(wrong), flush=True)
 for line in sys.stdin:
     words, folder = json.loads(line)

@@ -99,13 +99,6 @@ def test_what_layers_kept_is_let_go_by_the_backward_pass() -> None:
         last.sum().backward()
 
 
-def test_layers_without_a_lean_form_are_traced_whole_through_the_attention_interface() -> None:
-    backbone, packed = tiny("modernbert", layers=2), random_row()  # ModernBERT's are a global and a local one
-    compile_traced(backbone)
-    with torch.no_grad():
-        assert torch.allclose(backbone(packed).last, own_states(backbone.model, packed), rtol=0, atol=1e-5)
-
-
 def test_a_layer_with_other_products_or_another_activation_is_run_as_it_is() -> None:
     backbone, packed = tiny("bert"), random_row()
     first, second = backbone.kind.layers(backbone.body)[:2]
@@ -139,13 +132,15 @@ def test_changing_rows_compile_nothing_again(family: str) -> None:
     assert counters["stats"]["unique_graphs"] == made
 
 
-def test_layers_of_one_shape_share_one_compiled_form() -> None:
+def test_layers_without_a_lean_form_are_traced_whole_and_those_of_one_shape_once() -> None:
     def graphs(layers: int) -> int:
         counters.clear()
-        backbone, packed = tiny("modernbert", layers=layers), random_row()
+        backbone, packed = tiny("modernbert", layers=layers), random_row()  # global and local ones
         compile_traced(backbone)
         with torch.no_grad():
-            backbone(packed)
+            assert torch.allclose(
+                backbone(packed).last, own_states(backbone.model, packed), rtol=0, atol=1e-5
+            )
         return int(counters["stats"]["unique_graphs"])
 
     assert graphs(6) == graphs(9)

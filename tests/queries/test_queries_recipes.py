@@ -24,12 +24,11 @@ def out(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("smoke")
 
 
-@pytest.mark.parametrize(("name", "last"), [("gpl", "model"), ("query-as-context", "evaluation")])
-def test_a_smoke_recipe_runs(name, last, out, monkeypatch):
+def test_a_smoke_recipe_runs(out, monkeypatch):
     monkeypatch.chdir(ROOT)
-    path, few = ROOT / "recipes" / "smoke" / f"{name}.toml", shortened(name, out)
+    path, few = ROOT / "recipes" / "smoke" / "query-as-context.toml", shortened("query-as-context", out)
     pipeline.run(pipeline.plan(STAGES, path, few, out), lambda said: None)
-    assert (out / last / "manifest.json").is_file()
+    assert (out / "evaluation" / "manifest.json").is_file()
     assert all(item.up_to_date for item in pipeline.plan(STAGES, path, few, out))
 
 
