@@ -40,7 +40,7 @@ from liebig.builder.runner import Builder, encode_passages, encode_sentences
 from liebig.search.retriever import Retriever
 from liebig.search.systems import open_system
 
-DEV = {"scifact": "train", "medquad": "dev", "squad": "dev"}
+DEV = {"scifact": "train", "medquad": "dev", "squad": "dev", "cosqa": "dev"}
 Values = NDArray[np.float64]
 
 
@@ -62,6 +62,13 @@ def judged(folder: Path, split: str) -> list[Question]:
     return [Question(texts[id], tuple(passages), OWN) for id, passages in relevant.items()]
 
 
+def drawn(questions: list[Question], most: int | None) -> list[Question]:
+    """Of many questions the same few each time."""
+    if most is None or len(questions) <= most:
+        return questions
+    return [questions[i] for i in sorted(np.random.default_rng(0).permutation(len(questions))[:most])]
+
+
 def labels_of(
     folder: Path, asked: dict[str, list[Question]], count: int, seed: int
 ) -> tuple[list[Question], dict[str, list[Question]]]:
@@ -72,8 +79,8 @@ def labels_of(
     known = {question.text for questions in asked.values() for question in questions}
     pool = judged(folder, "train") if train.is_file() else []
     pool = [question for question in pool if question.text not in known] or next(iter(asked.values()))
-    drawn = np.random.default_rng(seed).permutation(len(pool))[:count]
-    labels = [pool[i] for i in drawn]
+    chosen = np.random.default_rng(seed).permutation(len(pool))[:count]
+    labels = [pool[i] for i in chosen]
     texts = {question.text for question in labels}
     left = {split: [one for one in questions if one.text not in texts] for split, questions in asked.items()}
     return labels, left
@@ -133,7 +140,7 @@ def one(data: Path, out: Path, name: str, seed: int, given: argparse.Namespace) 
     """A build, and a row for every split that it is asked."""
     folder = data / name
     splits = [DEV.get(name) if split == "dev" else split for split in given.split]
-    every = {split: judged(folder, split) for split in splits if split is not None}
+    every = {split: drawn(judged(folder, split), given.most) for split in splits if split is not None}
     if not every:
         raise SystemExit(f"{name} has no development questions: ask --split test")
     labels, asked = labels_of(folder, every, given.labels, seed)
@@ -214,6 +221,7 @@ def main() -> None:
         "--split", nargs="+", default=["dev"], help="dev (scifact: its train split), test, or both [dev]"
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--most", type=int, help="questions of a split that are asked [default: all]")
     parser.add_argument("--labels", type=int, default=0, help="judged questions that the build is given")
     parser.add_argument("--teacher", default=None, help="a model's folder")
     parser.add_argument("--texts", help="short texts that the student learns from too")
