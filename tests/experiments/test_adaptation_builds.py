@@ -46,8 +46,8 @@ def test_a_build_with_a_cross_encoder_is_asked_with_it_and_without(
     CrossEncoder.start(small_model, length=64).save(tmp_path / "cross")
 
     given = Namespace(
-        split=["test"], labels=0, most=None, one_folder=False, name="judge", minutes=0, teacher=None, texts=None, keep=False,
-        model=str(small_model), reranker=str(tmp_path / "cross"), depth=4,
+        split=["test"], labels=0, most=None, one_folder=False, name="judge", minutes=0, teacher=None, texts=None,
+        keep=False, model=str(small_model), reranker=str(tmp_path / "cross"), depth=4,
     )  # fmt: skip
     [row] = builds.one(data.parent, tmp_path / "out", "toy", 0, given)
     [name] = [name for name in row["systems"] if name.endswith(", reranked")]
