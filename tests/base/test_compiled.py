@@ -155,6 +155,23 @@ def test_kernels_that_began_in_numpy_are_compiled_later_by_one_thread_for_all():
     assert done.stdout.strip() == str([plain, False, made, plain, True, made, True])
 
 
+EARLY = """
+from liebig.base.machine import prefer_numpy
+prefer_numpy()
+from liebig.base import compiled
+from liebig.model.kernels import registers
+compiled.load_numba(lambda: None)
+print(registers.WAY == compiled.byte_products())
+"""
+
+
+def test_tiles_suit_the_processor_although_they_were_imported_before_kernels_are_compiled():
+    """A model that only torch computes imports them with a server's start; of other tiles, products are wrong."""
+    pytest.importorskip("numba")
+    done = subprocess.run([sys.executable, "-c", EARLY], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.returncode) == ("True", 0), done.stderr
+
+
 @pytest.mark.parametrize(
     ("flags", "name", "told", "found"),
     [

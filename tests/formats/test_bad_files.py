@@ -129,7 +129,7 @@ def test_a_folder_without_permission_is_skipped(folder, monkeypatch):
 def test_links_inside_the_folder_are_followed(folder):
     (folder / "again.md").symlink_to(folder / "good.md")
     (folder / "here").symlink_to(folder, target_is_directory=True)
-    assert read(folder)[:2] == (["again.md", "good.md"], [])
+    assert read(folder)[:2] == (["good.md", "again.md"], [])  # links after files
 
 
 @pytest.mark.parametrize(

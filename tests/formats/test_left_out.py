@@ -162,3 +162,10 @@ def test_an_output_folder_may_lie_inside_if_it_is_left_out(folder):
     assert is_left_out(folder / ".liebig" / "work", folder, LeaveOut())
     assert is_left_out(folder / "out", folder, LeaveOut(exclude=("out/",)))
     assert not is_left_out(folder / "out", folder, LeaveOut())
+
+
+@pytest.mark.parametrize("text", ["!\n", "#\n" * LARGEST], ids=["a wrong pattern", "too large"])
+def test_an_ignore_file_that_is_not_used_does_not_say_where_output_may_lie(folder, text):
+    (folder / ".gitignore").write_text(text)
+    assert not is_left_out(folder / "out", folder, LeaveOut())
+    assert is_left_out(folder / "out", folder, LeaveOut(exclude=("out/",)))

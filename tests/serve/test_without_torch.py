@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from liebig import encoders
 from liebig.base.compiled import byte_products
 from liebig.base.errors import install_command
+from liebig.base.machine import BYTE_PRODUCTS
 from liebig.builder.build import build
 from liebig.builder.build_config import BuildConfig
 from liebig.cli import make_app
@@ -264,3 +265,17 @@ def test_a_server_turns_to_torch_when_much_was_encoded(tmp_path, small_model, mo
     np.testing.assert_allclose(before, after, rtol=1e-4, atol=1e-5)
     assert imported == ["torch"]
     assert not retriever.reload()
+
+
+def test_a_server_that_stops_before_its_kernels_are_loaded_loads_nothing_more(
+    tmp_path, small_model, monkeypatch
+):
+    imported = []
+    monkeypatch.setattr("liebig.serve.engine.TOKENS_LIGHT", 10)
+    monkeypatch.setattr("liebig.serve.engine.QUIET", 1000)
+    monkeypatch.setattr("liebig.serve.engine.instructions", lambda: BYTE_PRODUCTS)
+    monkeypatch.setattr("liebig.serve.engine.import_module", imported.append)
+    retriever = Retriever.from_folder(make_folder(tmp_path / "folder", small_model), light=True)
+    with running(retriever) as address:
+        reply = httpx.post(f"{address}/embed", json={"inputs": ["barley " * 20]}, timeout=120)
+    assert (reply.status_code, retriever.light, imported) == (200, True, [])

@@ -18,7 +18,7 @@ from typing import Any
 from liebig.base.errors import MissingDependency
 from liebig.base.machine import AVX_VNNI, DOT, VNNI, instructions, prefers_numpy
 
-__all__ = ["byte_products", "has_numba", "load_numba", "njit", "overload", "register_jitable"]
+__all__ = ["byte_products", "has_numba", "load_numba", "njit", "overload", "products_of", "register_jitable"]
 
 
 def _imported() -> Any:
@@ -93,12 +93,17 @@ def register_jitable(function: Any) -> Any:
 
 
 def byte_products() -> str:
-    """The int8 dot-product instruction that kernels use here; empty where there is none and int8 would be slow.
+    """The int8 dot-product instruction that kernels use here; empty where there is none and int8 would be slow."""
+    return products_of(numba.config) if has_numba() else ""
 
-    None either where numba was told to compile for another processor: an instruction that it does not know of ends
-    the process.
+
+def products_of(config: Any) -> str:
+    """The same for what numba compiles, also while numpy still does its work: constants of kernels depend on it.
+
+    None where numba was told to compile for another processor: an instruction that it does not know of ends the
+    process.
     """
-    if not has_numba() or numba.config.CPU_NAME is not None or numba.config.CPU_FEATURES is not None:
+    if config.CPU_NAME is not None or config.CPU_FEATURES is not None:
         return ""
     for way in (VNNI, AVX_VNNI):
         if way in instructions():

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -186,7 +187,8 @@ def is_left_out(path: Path, source: Path, rules: LeaveOut) -> bool:
     folder, subpath = source, ""
     for part in path.relative_to(source).parts:
         names = os.listdir(folder) if folder.is_dir() else []
-        here = here.inside(folder, subpath, names)
+        with suppress(DataError):  # of an ignore file that is not used: reading the folder lists it
+            here = here.inside(folder, subpath, names)
         if here.reason(part, subpath, True):
             return True
         folder, subpath = folder / part, f"{subpath}/{part}" if subpath else part

@@ -150,7 +150,7 @@ class ServingEngine:
     async def close(self) -> None:
         """Refuse new requests and finish those in the queues."""
         self.closing = True
-        for task in filter(None, (self._poll, self._kernels)):
+        for task in filter(None, (self._poll, self._kernels, self._torch)):
             task.cancel()
         await asyncio.gather(*(queue.close() for queue in (self._embeds, self._searches, self._pairs)))
         await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)

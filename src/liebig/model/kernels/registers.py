@@ -29,13 +29,13 @@ from numba.core import cgutils
 from numba.core.datamodel import models, register_default
 from numba.extending import intrinsic
 
-from liebig.base.compiled import byte_products
+from liebig.base.compiled import products_of
 from liebig.base.machine import AVX_VNNI, DOT, VNNI
 
 LANES = 16  # numbers of a vector
 NARROW = 4  # numbers of a register of aarch64, and of what other processors are given
 REGISTERS = {VNNI: LANES, AVX_VNNI: 8}  # numbers of a register of the others
-WAY = byte_products()
+WAY = products_of(numba.config)
 Number = Literal["u8", "i8", "i16", "f32"]
 
 # A tile of a product in int8: its rows, its columns, and the words of its rows that are loaded together. Its sums take
