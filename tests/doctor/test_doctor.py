@@ -90,6 +90,10 @@ def test_what_passages_are_encoded_in_is_said(monkeypatch):
     assert "int8 by the bundled encoder (avx512_vnni)" in encoding()
     monkeypatch.setattr(compiled, "byte_products", lambda: "")
     assert encoding().startswith("in fp32")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setenv(PRECISION, "int4")
+    [wrong] = [finding for finding in machine() if not finding.good]
+    assert (wrong.name, wrong.what) == ("encoding", f"{PRECISION} is 'int4'")
 
 
 def test_a_folder_that_is_well_is_found_well(folder):

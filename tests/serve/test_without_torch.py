@@ -18,13 +18,14 @@ from typer.testing import CliRunner
 
 from liebig import encoders
 from liebig.base.compiled import byte_products
-from liebig.base.errors import install_command
+from liebig.base.errors import RecipeError, install_command
 from liebig.base.machine import BYTE_PRODUCTS
 from liebig.builder.build import build
 from liebig.builder.build_config import BuildConfig
 from liebig.cli import make_app
 from liebig.model.kernels import int8
 from liebig.search.retriever import Retriever
+from liebig.serve import server
 from tests.search.conftest import make_folder
 from tests.serve.conftest import running, until
 
@@ -279,3 +280,9 @@ def test_a_server_that_stops_before_its_kernels_are_loaded_loads_nothing_more(
     with running(retriever) as address:
         reply = httpx.post(f"{address}/embed", json={"inputs": ["barley " * 20]}, timeout=120)
     assert (reply.status_code, retriever.light, imported) == (200, True, [])
+
+
+def test_a_server_does_not_start_with_a_precision_that_does_not_exist(tmp_path, small_model, monkeypatch):
+    monkeypatch.setenv("LIEBIG_PRECISION", "int4")
+    with pytest.raises(RecipeError, match="LIEBIG_PRECISION is 'int4'"):
+        server.prepare(make_folder(tmp_path / "folder", small_model))

@@ -113,7 +113,10 @@ PRECISION = "LIEBIG_PRECISION"  # of passages on a CPU, where nothing names it: 
 
 
 def default_precision() -> str:
-    return os.environ.get(PRECISION, "auto")
+    named = os.environ.get(PRECISION, "auto")
+    if named not in ("auto", "fp32", "int8"):
+        raise RecipeError(f"{PRECISION} is {named!r}", fix="set it to fp32, int8 or auto")
+    return named
 
 
 LLM_KEY = "LIEBIG_LLM_KEY"  # of the server that `ask` and `serve --llm` talk to

@@ -87,7 +87,10 @@ def _gpus() -> Iterator[Finding]:
     if not torch.cuda.is_available():
         yield Finding("GPU", "torch finds none")
         yield Finding("attention", attention(torch.device("cpu"), torch.float32))
-        yield Finding("encoding", encoding())
+        try:
+            yield Finding("encoding", encoding())
+        except LiebigError as error:  # a precision that does not exist
+            yield Finding("encoding", error.what, False, error.fix or "")
         return
     for number in range(torch.cuda.device_count()):
         gpu = torch.cuda.get_device_properties(number)
