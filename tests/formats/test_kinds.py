@@ -21,6 +21,7 @@ from liebig.formats.mail import read_mailbox
 from liebig.formats.man_page import is_man_page, parse_man
 from liebig.formats.outline import Article
 from liebig.formats.parsers import KINDS, articles, kind_of
+from liebig.formats.xml_document import parse_xml
 from tests.worlds import mixed_folder as made
 
 
@@ -193,6 +194,29 @@ def test_json_is_a_line_per_value_and_json_with_comments_is_text():
     assert "// why" in parse_json('{\n// why\n"a": 1}').sections[0].paragraphs[0]
     assert parse_settings("a: 1\nname: the mill\n").title == "the mill"
     assert parse_settings("a:\n  name: inner\n").title == ""
+
+
+def test_of_the_points_of_a_map_only_the_first_are_text():
+    border = [[[[east / 8, 47.5] for east in range(500)]], [[[9.5, 48.5]]]]
+    told = {
+        "features": [{"name": name, "border": border, "years": list(range(99))} for name in ("Ems", "Ruhr")]
+    }
+    lines = "\n".join(parse_json(json.dumps(told)).sections[0].paragraphs).split("\n")
+    assert [line for line in lines if "name" in line] == ["features.name: Ems", "features.name: Ruhr"]
+    assert sum("border" in line for line in lines) == 2 * 32
+    assert "features.border: 3.875, 47.5" in lines
+    assert sum(line.endswith(", 98") for line in lines) == 2
+    few = parse_json('{"level": [[2024, 3.5], [2025, "low"]], "last": [[2026, 4]]}').sections[0].paragraphs
+    assert few == ("level: 2024, 3.5\nlevel: 2025, low\nlast: 2026, 4",)
+
+    points = " ".join(f"{east},47.5,0 1e5" for east in range(500))
+    short = " ".join(["東京 9"] * 200)
+    page = f"<kml><name>Ems</name><coordinates>{points}</coordinates><x>{short}</x><name>Ruhr</name></kml>"
+    text = " ".join(parse_xml(page).sections[0].paragraphs)
+    assert text.count("47.5") == 32
+    assert text.count("東京") == 200
+    assert "coordinates: 0,47.5,0 1e5" in text
+    assert "name: Ruhr" in text
 
 
 def test_a_mailbox_is_its_messages():

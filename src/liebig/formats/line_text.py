@@ -28,6 +28,7 @@ NAMED = re.compile(
 LOG_END = 1 << 22  # bytes of a log that are read at each end
 CHUNK = 1 << 16
 LARGEST_PLIST = 1 << 26  # bytes
+NUMBERS = 64  # of a list of lists of numbers that are given: nobody asks for the points of a map
 CUT = "cut"  # the field that says how much of a log was left out
 TITLES = ("title", "name", "subject")
 AUTHORS = ("author", "creator")
@@ -102,18 +103,26 @@ def parse_json(text: str) -> Article:
 
 
 def _leaves(value: Any) -> Iterator[str]:
-    """`a.b: value` for every value that is not a list or an object; values of one list share a line."""
-    stack: list[tuple[str, Any]] = [("", value)]
+    """`a.b: value` for every value that is not a list or an object; values of one list share a line.
+
+    Of the lists of numbers in a list, such as the points of a border, the first are given, up to NUMBERS numbers.
+    """
+    stack: list[tuple[str, Any, list[int]]] = [("", value, [])]  # the last: numbers given of the outer list
     while stack:
-        path, value = stack.pop()
+        path, value, given = stack.pop()
         if isinstance(value, dict):
             stack += [
-                (f"{path}.{key}" if path else str(key), inner) for key, inner in reversed(value.items())
+                (f"{path}.{key}" if path else str(key), inner, []) for key, inner in reversed(value.items())
             ]
         elif isinstance(value, list) and any(isinstance(inner, dict | list) for inner in value):
-            stack += [(path, inner) for inner in reversed(value)]
+            given = given or [0]
+            stack += [(path, inner, given) for inner in reversed(value)]
         else:
             values = value if isinstance(value, list) else [value]
+            if given and isinstance(value, list) and all(isinstance(inner, int | float) for inner in value):
+                if given[0] >= NUMBERS:
+                    continue
+                given[0] += len(value)
             told = ", ".join(str(inner) for inner in values if inner not in (None, ""))
             if told:
                 yield f"{path}: {told}" if path else told

@@ -1,7 +1,8 @@
 """XML of any kind (.xml, .rss, .atom, .opml): the text of its elements behind their names, in their order.
 
-An element with text of its own is a paragraph; attributes that hold words are part of it. Entities are never expanded,
-and a file that declares some is refused. Cost: the tree in memory, of at most LARGEST bytes.
+An element with text of its own is a paragraph; attributes that hold words are part of it. Of a long list of numbers,
+such as the points of a border on a map, the first NUMBERS are given. Entities are never expanded, and a file that
+declares some is refused. Cost: the tree in memory, of at most LARGEST bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from lxml import etree
 
 from liebig.base.errors import DataError
-from liebig.formats.line_text import parse_settings
+from liebig.formats.line_text import NUMBERS, parse_settings
 from liebig.formats.outline import Article, Outline
 
 LARGEST = 1 << 26
@@ -23,6 +24,7 @@ PICTURES = "binary"  # of FictionBook
 PAGES = frozenset(("description", "content", "encoded", "summary"))
 TAG = re.compile(r"<[/!?a-zA-Z][^<>]{0,300}>")
 WORDS = re.compile(r"[^\W\d_]{3,}")
+LETTER = re.compile(r"[^\W\d_eE]")  # but the e of numbers
 ADDRESS = re.compile(r"\S*(?:://|/\S*/)\S*")
 
 
@@ -53,7 +55,10 @@ def parse_xml(text: str) -> Article:
         is_block = bool((node.text or "").strip()) or any((child.tail or "").strip() for child in node)
         if is_block:
             walk.skip_subtree()
-            body = " ".join(without_tags("".join(node.itertext()), name).split())
+            words = without_tags("".join(node.itertext()), name).split()
+            if len(words) > NUMBERS and not any(map(LETTER.search, words)):
+                words = words[:NUMBERS]
+            body = " ".join(words)
             title = title or (body if name.lower() in HEADINGS else "")
             author = author or (body if name.lower() in ("author", "creator") else "")
             told = " ".join(filter(None, (told, body)))
