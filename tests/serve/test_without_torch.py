@@ -286,3 +286,15 @@ def test_a_server_does_not_start_with_a_precision_that_does_not_exist(tmp_path, 
     monkeypatch.setenv("LIEBIG_PRECISION", "int4")
     with pytest.raises(RecipeError, match="LIEBIG_PRECISION is 'int4'"):
         server.prepare(make_folder(tmp_path / "folder", small_model))
+
+
+def test_torch_that_is_not_installed_is_looked_for_once(tmp_path, small_model, monkeypatch):
+    seen = []
+    monkeypatch.setattr("liebig.serve.engine.TOKENS_LIGHT", 1)
+    monkeypatch.setattr("liebig.serve.engine.QUIET", 1000)
+    monkeypatch.setattr("liebig.serve.engine.find_spec", seen.append)
+    retriever = Retriever.from_folder(make_folder(tmp_path / "folder", small_model), light=True)
+    with running(retriever) as address:
+        for _ in range(3):
+            httpx.post(f"{address}/embed", json={"inputs": ["barley"]}, timeout=120).raise_for_status()
+    assert (seen, retriever.light) == (["torch"], True)

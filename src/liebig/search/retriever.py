@@ -215,7 +215,7 @@ class Retriever:
 
     @property
     def light(self) -> bool:
-        """Whether numpy encodes questions although torch is there (`from_folder`, until `leave_light`)."""
+        """Whether numpy encodes questions, because nothing else was loaded yet (`from_folder`, until `leave_light`)."""
         return self._options.light
 
     def leave_light(self) -> None:

@@ -119,6 +119,7 @@ class ServingEngine:
         self._torch: asyncio.Task[None] | None = None
         self._kernels: asyncio.Task[None] | None = None
         self._loaded: Generation | None = None
+        self._has_torch = find_spec("torch") is not None
         self.closing, self._explaining, self._encoded = False, 0, 0
 
     async def start(self) -> None:
@@ -177,8 +178,8 @@ class ServingEngine:
     def _count(self, tokens: int) -> None:
         """Turn from numpy to torch once that much was encoded, in a thread beside the answers."""
         self._encoded += tokens
-        torch_pays = self._encoded > TOKENS_LIGHT and self.retriever.light
-        if torch_pays and self._torch is None and find_spec("torch") is not None:
+        torch_pays = self._encoded > TOKENS_LIGHT and self.retriever.light and self._has_torch
+        if torch_pays and self._torch is None:
             self._torch = asyncio.create_task(self._turn_to_torch())
 
     async def _turn_to_torch(self) -> None:
