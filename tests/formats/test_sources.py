@@ -39,6 +39,15 @@ def test_a_symlink_is_read_after_every_file_so_that_it_is_the_copy(tmp_path):
     assert [item.record.id for item in match.items(Options())] == ["z/notes.md", "a.md"]
 
 
+def test_an_archive_reached_by_a_symlink_is_read_after_every_file(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "z.zip").write_bytes(zipped({"b/notes.md": b"# Notes\n", "more.md": b"# More\n"}))
+    (tmp_path / "in" / "a.zip").symlink_to(tmp_path / "in" / "z.zip")
+    [match] = detect(tmp_path / "in")
+    ids = [item.record.id for item in match.items(Options())]
+    assert ids == ["z.zip/b/notes.md", "z.zip/more.md", "a.zip/b/notes.md", "a.zip/more.md"]
+
+
 def zipped(members):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:

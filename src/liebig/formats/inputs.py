@@ -77,7 +77,7 @@ class InputSource(ABC):
     archive: str = ""
     """The name of the archive in a folder that this stands for."""
     is_link: bool = False
-    """Whether it is a symlink in a folder."""
+    """Whether it is a symlink in a folder, or in an archive that is reached by one."""
     flaws: tuple[DataError, ...] = ()
     """What lies directly in it and cannot be read, with the reason."""
     left_out: tuple[tuple[str, str], ...] = ()
@@ -184,8 +184,10 @@ class InputSource(ABC):
         while stack:
             path, source = stack.pop()
             yield path, source
-            below = f"{path}/" if path else ""
-            stack += [(below + child.part, child) for child in reversed(source.children())]
+            below, children = f"{path}/" if path else "", source.children()
+            for child in children if source.is_link else ():  # members of an archive
+                child.is_link = True
+            stack += [(below + child.part, child) for child in reversed(children)]
 
     def files(self) -> Iterator[InputSource]:
         """Every file at or below this source, in the order of names."""
