@@ -2,6 +2,7 @@
 
 import pytest
 
+from liebig.builder.reading import language_lines
 from liebig.builder.update import update
 from liebig.search.query_language import parse
 from liebig.search.retriever import Retriever
@@ -42,6 +43,12 @@ def test_a_build_says_its_languages_and_names_a_multilingual_model(mixed):
     assert "--model" in advice
 
 
+def test_the_share_of_other_languages_is_that_of_documents_with_a_language():
+    assert len(language_lines({"en": 5, "": 90_000}, True)) == 1
+    said = language_lines({"de": 1, "en": 5, "": 90_000}, True)
+    assert said[1].startswith("1 document is not in English")
+
+
 @pytest.mark.parametrize(
     "query, doc",
     [("conges", "conges.md"), ("kuche", "kueche.md"), ("securite", "conges.md"), ("repairs roof", "roof.md")],
@@ -59,6 +66,17 @@ def test_the_language_is_metadata_that_searches_filter_by(mixed):
     texts = {passage.id: passage.language for passage in retriever.current.collection.passages()}
     assert texts["list.txt-0"] == "en", "what is not known is taken to be in the language of most"
     assert texts["notizen/alt/list.txt-0"] == "de", "of its folder, or of the one above it"
+
+
+def test_a_long_table_leaves_the_documents_their_languages(made, tmp_path):
+    source = write(tmp_path / "source")
+    rows = "".join(f"B{row};{row % 97}\n" for row in range(2000))
+    (source / "bookings.csv").write_text(f"voucher;amount\n{rows}")
+    lines = made(source, tmp_path / "out")
+    assert "Languages of the documents: English 6, German 4, French 1, unknown 2,002" in lines
+    collection = Retriever.from_folder(tmp_path / "out").current.collection
+    languages = {passage.id: passage.language for passage in collection.passages()}
+    assert (languages["conges.md-0"], languages["bookings.csv:3-0"]) == ("fr", "en")
 
 
 def test_a_language_that_is_named_is_that_of_all_documents(made, tmp_path):

@@ -31,7 +31,9 @@ ROOM = 28  # tokens of the model's length left to titles and special tokens
 TABLES_SHOWN = 5  # tables whose columns are printed
 FILES_SHOWN = 20  # lines of the table of files that were not read
 LANGUAGES_SHOWN = 8
-FOREIGN = 0.02  # share of documents in other languages from which a multilingual encoder is recommended
+FOREIGN = (
+    0.02  # share of other languages, among documents that have one, from which another encoder is recommended
+)
 
 
 def earlier_run(folder: Path, config: Config, *same: str) -> tuple[Path, ...]:
@@ -119,10 +121,12 @@ def language_lines(counts: Mapping[str, int], bundled: bool) -> list[str]:
     rest = [f"{more} more" if more else "", f"unknown {counts['']:,}" if counts.get("") else ""]
     lines = [f"Languages of the documents: {', '.join([*shown, *filter(None, rest)])}"]
     foreign = sum(known.values()) - known.get("en", 0)
-    if bundled and foreign >= FOREIGN * sum(counts.values()):
+    if bundled and foreign >= FOREIGN * sum(known.values()):
+        are = "is" if foreign == 1 else "are"
         lines.append(
-            f"{foreign:,} documents are not in English, and the bundled encoder is made for English: words find them, "
-            "its vectors hardly do. Name a multilingual encoder with --model, such as multilingual-e5 or bge-m3"
+            f"{counted(foreign, 'documents')} {are} not in English, and the bundled encoder is made for English: "
+            "words find them, its vectors hardly do. Name a multilingual encoder with --model, such as "
+            "multilingual-e5 or bge-m3"
         )
     return lines
 

@@ -48,7 +48,7 @@ CUT, BLOCK = "cut.jsonl", 256  # of a part: the passages of each document, on a 
 AUTO = "auto"  # the language of every document is its own
 COPIES, COPIES_SHOWN = "copies.json", 20  # how many copies there are; paths that an original names
 LETTERS = re.compile(r"[^\W_]+")
-RARE = 1e-3  # share of the documents below which a language is more often a mistake than a language
+RARE = 1e-3  # share of the documents that have a language, below which one is more often a mistake
 ENOUGH = 3  # documents of a known language that tell the language of the others in a folder
 
 
@@ -156,7 +156,8 @@ class LanguageCutters:
         self._language = None if self._detected else config.language
         counts = Collection(config.collection).languages if self._detected else {}
         self._main = next(iter(counts), "")
-        self._known = {c for c, count in counts.items() if c and count >= RARE * sum(counts.values())}
+        least = RARE * sum(count for code, count in counts.items() if code)  # rows of tables have none
+        self._known = {code for code, count in counts.items() if code and count >= least}
         self._folders: dict[str, str] = {}  # the language of most documents, where that may be another one
         self._cutters: dict[str | None, Cutter] = {}
 
