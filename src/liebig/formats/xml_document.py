@@ -57,7 +57,7 @@ def parse_xml(text: str) -> Article:
             walk.skip_subtree()
             words = without_tags("".join(node.itertext()), name).split()
             if len(words) > NUMBERS and not any(map(LETTER.search, words)):
-                words = words[:NUMBERS]
+                words = words[: NUMBERS // (words[0].count(",") + 1) or 1]  # 9.5,48.2,0 is three of them
             body = " ".join(words)
             title = title or (body if name.lower() in HEADINGS else "")
             author = author or (body if name.lower() in ("author", "creator") else "")
