@@ -255,6 +255,15 @@ def test_an_update_reads_in_the_language_of_the_build(tmp_path):
     assert built_with(description, tmp_path) == BuildConfig(sources=("notes",), language="de")
 
 
+def test_a_language_without_a_stemmer_is_refused_before_anything_is_read(tmp_path):
+    words = ["build", str(tmp_path), "--language", "klingon", "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(make_app(), words)
+    assert result.exit_code == 2
+    said = " ".join(result.stderr.split())
+    assert "language = 'klingon': is none of the choices. To fix it: use one of arabic" in said
+    assert not (tmp_path / "out").exists()
+
+
 def test_many_vectors_are_indexed_approximately(made, tmp_path, monkeypatch):
     monkeypatch.setattr("liebig.builder.runner.EXACT", 5)
     made(write_documents(tmp_path / "source", TOPICS[:3]), tmp_path / "out")

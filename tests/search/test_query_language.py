@@ -2,11 +2,14 @@
 
 import random
 from dataclasses import replace
+from io import StringIO
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from liebig.base.errors import RecipeError
+from liebig.commands.search import ask_retriever
 from liebig.search.answer import NOTHING_FITS
 from liebig.search.filters import Column, _year, seconds_of
 from liebig.search.floor import Floor
@@ -324,6 +327,12 @@ def test_nonsense_finds_nothing_and_says_so(retriever):
     answer = retriever.answer("xyzzyqwert")
     assert (answer.results, answer.notes) == ([], (NOTHING_FITS,))
     assert retriever.answer("xyzzyqwert", floor=False).results
+    shown = Console(file=StringIO(), width=100)
+    ask_retriever(retriever.folder, console=shown)("xyzzyqwert")
+    assert shown.file.getvalue().splitlines() == [
+        NOTHING_FITS,
+        "What has words of it all the same: --system bm25",
+    ]
 
 
 def test_what_words_find_is_shown_where_they_have_the_say(retriever, monkeypatch):

@@ -75,7 +75,7 @@ def _explained(
 
 def nearest(given: str, choices: Sequence[str]) -> str | None:
     """How to fix a wrong choice: the nearest valid one, or all of them."""
-    near = difflib.get_close_matches(given, choices, n=1, cutoff=0.4)
+    near = difflib.get_close_matches(given, choices, n=1, cutoff=0.6)
     return f"write {near[0]!r}" if near else f"use one of {', '.join(choices)}"
 
 

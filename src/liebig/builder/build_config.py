@@ -50,6 +50,17 @@ def _readable(name: str) -> str:
     )
 
 
+def _stemmed(language: str) -> str:
+    """A language whose words can be indexed, by name or code; refused before a file is read."""
+    from liebig.bm25.analysis import AUTO, NAMES, languages
+
+    if NAMES.get(language.lower(), language.lower()) in (*languages(), AUTO):
+        return language
+    raise PydanticCustomError(
+        "literal_error", "should be one of {expected}", {"expected": ", ".join(sorted(languages()))}
+    )
+
+
 class BuildConfig(Config):
     """What a retriever is built from, with which encoder, and how long the encoder is trained."""
 
@@ -83,7 +94,7 @@ class BuildConfig(Config):
         default=None,
         description="Your own questions, with or without judged passages: JSON lines, CSV, TSV, text, a BEIR folder.",
     )
-    language: str | None = Field(
+    language: Annotated[str, AfterValidator(_stemmed)] | None = Field(
         default=None,
         description="Language of all the texts, by name or code [default: detected for each document].",
     )

@@ -67,7 +67,7 @@ def ask_retriever(
     from rich.text import Text
 
     from liebig.bm25.analysis import Analyzer
-    from liebig.search.answer import by_document
+    from liebig.search.answer import NOTHING_FITS, by_document
     from liebig.search.retriever import Retriever
 
     # Sizes are compared, hashes are not: `liebig doctor` does that, and an answer should not wait for it.
@@ -98,6 +98,8 @@ def ask_retriever(
         if answer.suggestion is not None:
             console.print(f"Did you mean: {visible(answer.suggestion)}", markup=False)
         if not results:
+            if NOTHING_FITS in answer.notes:
+                console.print("What has words of it all the same: --system bm25")
             if not answer.notes:
                 console.print("Nothing was found.")
             return
