@@ -130,6 +130,15 @@ def test_a_book_is_read_in_the_order_of_its_spine(tmp_path):
     )
 
 
+def test_a_book_that_was_zipped_with_a_folder_around_it_is_read(tmp_path):
+    with zipfile.ZipFile(io.BytesIO(epub())) as whole:
+        parts = {f"epub/{name}": whole.read(name) for name in whole.namelist()}
+    (tmp_path / "barley.epub").write_bytes(packed({"epub/": b"", **parts}))
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "barley.epub").write_bytes(epub())
+    assert read(tmp_path / "barley.epub").sections == read(tmp_path / "plain" / "barley.epub").sections
+
+
 def test_both_are_read_in_a_folder_and_in_an_archive(tmp_path):
     files = {"a.docx": docx(paragraph("Text.")), "b.epub": epub(), "c.md": b"# C\n\nText.\n"}
     (tmp_path / "in").mkdir()

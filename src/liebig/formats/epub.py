@@ -30,14 +30,15 @@ def read_epub(source: InputSource) -> Article:
 
 
 def _book(package: XmlPackage) -> Article:
-    if ENCRYPTION in package:
-        methods = package.xml(ENCRYPTION).iterfind(".//{*}EncryptionMethod")
+    top = package.folder_of(CONTAINER)
+    if top + ENCRYPTION in package:
+        methods = package.xml(top + ENCRYPTION).iterfind(".//{*}EncryptionMethod")
         if any(not any(font in str(m.get("Algorithm")) for font in FONTS) for m in methods):
             package.refuse("the book is encrypted (DRM)", "export it without DRM")
-    root = package.xml(CONTAINER).find(".//{*}rootfile")
+    root = package.xml(top + CONTAINER).find(".//{*}rootfile")
     if root is None:
         package.refuse("the book does not say where its table of parts is")
-    path = str(root.get("full-path"))
+    path = top + str(root.get("full-path"))
     book = package.xml(path)
     items = {item.get("id"): item for item in book.iterfind(".//{*}manifest/{*}item")}
     sections: list[Section] = []

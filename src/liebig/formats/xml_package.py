@@ -40,6 +40,11 @@ class XmlPackage:
     def __contains__(self, name: str) -> bool:
         return name in self._archive.NameToInfo
 
+    def folder_of(self, name: str) -> str:
+        """The folder that a part lies in, where a file was zipped with the folder around it; else nothing."""
+        found = (path for path in self._archive.NameToInfo if path.endswith(f"/{name}"))
+        return "" if name in self else next(found, name).removesuffix(name)
+
     def read(self, name: str) -> bytes:
         if name not in self:
             self.refuse(f"the file has no part {name!r}")
