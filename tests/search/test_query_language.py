@@ -331,7 +331,7 @@ def test_nonsense_finds_nothing_and_says_so(retriever):
     ask_retriever(retriever.folder, console=shown)("xyzzyqwert")
     assert shown.file.getvalue().splitlines() == [
         NOTHING_FITS,
-        "What has words of it all the same: --system bm25",
+        "To see the passages that have words of it: --system bm25",
     ]
 
 

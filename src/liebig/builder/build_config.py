@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from liebig import encoders
 from liebig.base.config import Config, one_or_several
+from liebig.base.errors import RecipeError
 from liebig.base.hub import model_folder
 from liebig.formats.convert import Converter, only_made
 from liebig.search.retriever_folder import RERANK_DEPTH
@@ -52,13 +53,15 @@ def _readable(name: str) -> str:
 
 def _stemmed(language: str) -> str:
     """A language whose words can be indexed, by name or code; refused before a file is read."""
-    from liebig.bm25.analysis import AUTO, NAMES, languages
+    from liebig.bm25.analysis import language_name, languages
 
-    if NAMES.get(language.lower(), language.lower()) in (*languages(), AUTO):
-        return language
-    raise PydanticCustomError(
-        "literal_error", "should be one of {expected}", {"expected": ", ".join(sorted(languages()))}
-    )
+    try:
+        language_name(language)
+    except RecipeError:
+        raise PydanticCustomError(
+            "literal_error", "should be one of {expected}", {"expected": ", ".join(sorted(languages()))}
+        ) from None
+    return language
 
 
 class BuildConfig(Config):

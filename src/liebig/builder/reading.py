@@ -31,9 +31,8 @@ ROOM = 28  # tokens of the model's length left to titles and special tokens
 TABLES_SHOWN = 5  # tables whose columns are printed
 FILES_SHOWN = 20  # lines of the table of files that were not read
 LANGUAGES_SHOWN = 8
-FOREIGN = (
-    0.02  # share of other languages, among documents that have one, from which another encoder is recommended
-)
+# Share of other languages, among documents that have one, from which another encoder is recommended.
+FOREIGN = 0.02
 
 
 def earlier_run(folder: Path, config: Config, *same: str) -> tuple[Path, ...]:

@@ -99,7 +99,7 @@ def ask_retriever(
             console.print(f"Did you mean: {visible(answer.suggestion)}", markup=False)
         if not results:
             if NOTHING_FITS in answer.notes:
-                console.print("What has words of it all the same: --system bm25")
+                console.print("To see the passages that have words of it: --system bm25")
             if not answer.notes:
                 console.print("Nothing was found.")
             return

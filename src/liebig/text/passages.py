@@ -20,9 +20,8 @@ from liebig.text.tokenizer import Tokenizer
 
 # Packing is greedy, as in query-as-context (4.1) and Condenser's data: a sentence joins the block while it fits. A
 # sentence of more than N tokens is cut every N tokens, and its rest continues as a sentence of its own.
-Cutter = Callable[
-    [Sequence[Sequence[str]]], list[list[str]]
-]  # the paragraphs of each text, the pieces of each
+# The paragraphs of each text in, the pieces of each out.
+Cutter = Callable[[Sequence[Sequence[str]]], list[list[str]]]
 
 
 @njit(nogil=True, cache=True)
