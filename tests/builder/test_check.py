@@ -133,11 +133,13 @@ def test_few_questions_of_a_user_change_little_and_many_decide():
     def expected(count):
         judge = judge_of({"bm25": 0.2, "start": 0.8, "start+": 0.5}, count=count, kinds=(OWN,))
         decision = judging.decided([judge])
-        return decision.belief.mean[decision.choices.index(SystemChoice(system="dense"))], decision.choice
+        return decision.belief.mean[decision.choices.index(SystemChoice(system="dense"))], decision
 
-    (few, _), (many, choice) = expected(5), expected(2000)
+    (few, _), (many, decision) = expected(5), expected(2000)
     assert few < many == pytest.approx(0.3, abs=0.03)
-    assert choice == SystemChoice(system="dense")
+    assert (decision.choice.system, decision.choice.weight) == ("hybrid", 0.1), "vectors alone miss identifiers"
+    assert "meaning alone (vectors) would gain about " in check_text.headline(decision)
+    assert check_text.headline(decision).endswith(" points and miss identifiers.")
 
 
 def test_questions_of_a_user_are_asked_beside_those_made_from_the_documents():

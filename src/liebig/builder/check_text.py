@@ -28,7 +28,6 @@ def headline(decision: Decision) -> str:
         "hybrid": "Words and meaning together answer",
         "reranked": "Words and meaning together, reranked, answer",
         "bm25": "Words alone (BM25) answer",
-        "dense": "Meaning alone (vectors) answers",
     }[choice.system]
     others = {
         "the plain hybrid": BASELINE,
@@ -41,10 +40,12 @@ def headline(decision: Decision) -> str:
         if one in decision.choices and one != choice
     }
     losses = {name: belief.difference(best, place)[0] for name, place in there.items()}
-    least, rival = min((belief.probability(best, place), place) for place in there.values())
+    rivals = [place for place in there.values() if place in decision.eligible]
+    least, rival = min((belief.probability(best, place), place) for place in rivals)
     cost = belief.loss(best, rival) / max(1 - least, 1e-9)
     lost = ", ".join(
         f"{name} would {'lose' if loss >= 0 else 'gain'} about {abs(100 * loss):.1f} points"
+        + (" and miss identifiers" if loss < 0 and name == LONE["dense"] else "")
         for name, loss in losses.items()
     )
     return (

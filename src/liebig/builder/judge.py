@@ -342,15 +342,23 @@ class Decision:
 
     @property
     def choice(self) -> SystemChoice:
-        """The candidate with the highest expected gain, of those that give BM25 enough; of equal ones the first."""
+        """The candidate with the highest expected gain, of the eligible; of equal ones the first."""
         return self.choices[max(self.eligible, key=lambda number: self.belief.mean[number])]
 
     @property
     def eligible(self) -> list[int]:
-        """The candidates that may be chosen."""
-        bm25 = {"bm25": 1.0, "dense": 0.0}
-        weights = [bm25.get(one.system, one.weight) if one.encoder == START else 1.0 for one in self.choices]
-        return [number for number, weight in enumerate(weights) if weight >= self.least]
+        """The candidates that may be chosen: never vectors alone, which miss an identifier that a question names.
+
+        Over 297 corpora that costs nothing: a hybrid in which BM25 weighs a tenth is as good (experiments/check).
+        """
+        weights = [
+            1.0 if one.system == "bm25" or one.encoder != START else one.weight for one in self.choices
+        ]
+        return [
+            number
+            for number, weight in enumerate(weights)
+            if weight >= self.least and self.choices[number].system != "dense"
+        ]
 
 
 def decided(
