@@ -137,7 +137,9 @@ def test_few_questions_of_a_user_change_little_and_many_decide():
 
     (few, _), (many, decision) = expected(5), expected(2000)
     assert few < many == pytest.approx(0.3, abs=0.03)
-    assert (decision.choice.system, decision.choice.weight) == ("hybrid", 0.1), "vectors alone miss identifiers"
+    assert (decision.choice.system, decision.choice.weight) == ("hybrid", 0.1), (
+        "vectors alone miss identifiers"
+    )
     assert "meaning alone (vectors) would gain about " in check_text.headline(decision)
     assert check_text.headline(decision).endswith(" points and miss identifiers.")
 
