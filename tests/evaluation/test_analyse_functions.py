@@ -11,7 +11,6 @@ from scipy import stats
 from liebig.base.rng import draw
 from liebig.stages import analyse_space as space
 from liebig.stages.analyse_attention import average, cls_entropy, movement
-from liebig.stages.analyse_errors import extremes, first_relevant
 from liebig.stages.analyse_neighbours import curve, nb_recall
 
 
@@ -100,19 +99,6 @@ def test_hubness_is_the_skewness_of_how_often_passages_are_found() -> None:
     assert counts.tolist() == [4, 2, 1, 0, 0]
     assert found.skewness == pytest.approx(stats.skew(counts))
     assert (found.never, found.largest) == (0.4, 4 / 7)
-
-
-def test_wins_and_losses_are_the_largest_differences() -> None:
-    a, b = np.array([0.0, 1.0, 0.5, 0.2]), np.array([1.0, 0.0, 0.5, 0.1])
-    assert extremes(a, b, 5) == ([1, 3], [0])
-    assert extremes(a, b, 1) == ([1], [0])
-
-
-def test_the_relevant_passage_shown_is_the_one_found_best() -> None:
-    grades = {"a": 1, "b": 2, "c": 0}
-    assert first_relevant(grades, {"a": 3, "b": 7, "c": 1}.__getitem__) == "a"
-    assert first_relevant(grades, lambda _: 100) == "b"
-    assert first_relevant({"c": 0}, lambda _: 0) == ""
 
 
 def test_a_draw_is_fair_repeatable_and_in_order() -> None:

@@ -18,12 +18,10 @@ from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.stages import (
     analyse_attention,
-    analyse_errors,
     analyse_neighbours,
     analyse_space,
 )
 from liebig.stages.analyse_attention import AttentionConfig
-from liebig.stages.analyse_errors import ErrorsConfig
 from liebig.stages.analyse_neighbours import NeighboursConfig
 from liebig.stages.analyse_space import SpaceConfig
 from liebig.text.tokenizer import Tokenizer
@@ -147,39 +145,6 @@ def test_one_passage_is_no_space(tmp_path: Path) -> None:
     (data / "qrels" / "test.tsv").write_text("a\ta\t1\n")
     with pytest.raises(DataError, match="at least two passages"):
         call(analyse_space.run, SpaceConfig, tmp_path / "out", models=[tmp_path], collection=data)
-
-
-def test_errors_show_the_wins_and_losses_with_texts(world: Path, tmp_path: Path) -> None:
-    runs = [world / "a.trec", world / "b.trec"]
-    out = call(
-        analyse_errors.run,
-        ErrorsConfig,
-        tmp_path / "out",
-        runs=runs,
-        collection=world / "data",
-        measure="RR@10",
-    )
-    found = read(out / "errors.json")
-    win, loss = found["wins"][0], found["losses"][0]
-    assert (win["query"], win["relevant"], win["found_b"]) == ("q1", PASSAGES["p0"], PASSAGES["x1"])
-    assert (loss["query"], loss["value_a"], loss["value_b"]) == ("q3", 0.0, 1.0)
-    assert "| query | a | b | relevant passage |" in (out / "errors.md").read_text()
-
-
-def test_errors_show_no_query_as_its_own_first_hit_where_these_are_taken_out(tmp_path: Path) -> None:
-    data = tmp_path / "arguana"
-    (data / "qrels").mkdir(parents=True)
-    rows = [{"_id": name, "text": f"text of {name}"} for name in ("a", "b", "c")]
-    (data / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (data / "queries.jsonl").write_text(json.dumps(rows[0]) + "\n")
-    (data / "qrels" / "test.tsv").write_text("a\tb\t1\n")
-    runs = [
-        write_run(tmp_path / "x.trec", {"a": ["a", "b", "c"]}),
-        write_run(tmp_path / "y.trec", {"a": ["a", "c", "b"]}),
-    ]
-    out = call(analyse_errors.run, ErrorsConfig, tmp_path / "out", runs=runs, collection=data)
-    [win] = read(out / "errors.json")["wins"]
-    assert (win["value_a"], win["found_a"], win["found_b"]) == (1.0, "text of b", "text of c")
 
 
 @pytest.mark.parametrize(

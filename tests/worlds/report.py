@@ -26,7 +26,6 @@ def make_world(root: Path) -> Path:
     easy = rng.random(40)
     make_stage(root / "bm25", "evaluate", {}, values=easy * 0.5, system="BM25")
     make_stage(root / "dense", "evaluate", {}, values=easy * 0.5 + 0.3, system=NASTY)
-    make_stage(root / "errors", "errors", {"errors.json": errors()})
     make_stage(root / "attention", "attention", {}, plot=True)
     make_stage(root / "space", "space", {"space.json": {"passages": 50, "models": {"a": {"isotropy": 0.5}}}})
     return root
@@ -39,21 +38,6 @@ def summary() -> dict[str, Any]:
         "lengths": {"passages": {"total": 90_000, "median": 260.0, "longest": 900}},
         "warnings": [{"sentence": "2 passages without any text"}],
     }
-
-
-def errors() -> dict[str, Any]:
-    example = {
-        "query": "q1",
-        "text": f"barley {NASTY}",
-        "value_a": 1.0,
-        "value_b": 0.0,
-        "relevant": f"Barley grows. {NASTY}",
-        "found_a": "Barley grows.",
-        "found_b": "",
-        "words": ["barley", "quotes"],
-    }
-    names = ["dense", "BM25"]
-    return {"names": names, "measure": "nDCG@10", "wins": [example], "losses": [example]}
 
 
 def make_stage(

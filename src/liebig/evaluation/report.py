@@ -36,7 +36,6 @@ from liebig.evaluation.verdicts import (
 )
 
 FOREIGN = re.compile(r"<script|<image|<foreignObject|\son\w+=|href=\"(?!#)", re.IGNORECASE)
-TELLING = 3  # wins and losses shown at the top
 CAPTIONS = {
     "attention": "Entropy of the attention from CLS by layer, averaged over heads and texts. Higher is broader; "
     "dashed lines are models after fine-tuning.",
@@ -52,16 +51,6 @@ class Plot:
     title: str
     caption: str
     svg: str
-
-
-@dataclass(frozen=True)
-class Errors:
-    """Wins and losses of one system against another."""
-
-    names: Sequence[str]
-    measure: str
-    wins: Sequence[Mapping[str, Any]]
-    losses: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -89,7 +78,6 @@ class Page:
     training: Sequence[Training]
     tables: Sequence[TaskTable]
     matrices: Sequence[Matrix]
-    errors: Sequence[Errors]
     plots: Sequence[Plot]
     spaces: Sequence[tuple[str, Mapping[str, Any]]]
 
@@ -128,12 +116,8 @@ def assemble(
         training=[log for stage in stages if (log := training_of(stage, titles[stage.name])) is not None],
         tables=tables,
         matrices=matrices,
-        errors=[
-            Errors(tree["names"], tree["measure"], tree["wins"], tree["losses"])
-            for _, tree in _json(stages, "errors.json")
-        ],
         plots=[plot for stage in stages for plot in _stored_plots(stage)],
-        spaces=_json(stages, "space.json"),
+        spaces=[(stage.name, tree) for stage in stages if (tree := stage.json("space.json")) is not None],
     )
 
 
@@ -152,7 +136,6 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals["telling"] = TELLING
     environment.filters |= {"svg": inline_svg, "mark": mark, "thousands": "{:,}".format, "counted": counted}
     style = (resources.files("liebig.evaluation") / "report.css").read_text(encoding="utf-8")
     # A file of this package, and no text of a user.
@@ -214,10 +197,6 @@ def _stored_plots(stage: StageRun) -> list[Plot]:
         for kind, path in files
         if path
     ]
-
-
-def _json(stages: Sequence[StageRun], name: str) -> list[tuple[str, Mapping[str, Any]]]:
-    return [(stage.name, tree) for stage in stages if (tree := stage.json(name)) is not None]
 
 
 def _slug(text: str) -> str:

@@ -55,7 +55,6 @@ BUILT_IN = {
         "analyse attention": "Entropy of CLS attention, layer by layer, of several models (Condenser, Figure 2).",
         "analyse neighbours": "Measure how far the neighbourhoods of two retrievers agree (coCondenser, Equation 17).",
         "analyse space": "Alignment, uniformity, isotropy, hubness and effective dimension of a vector space.",
-        "analyse errors": "Show which queries one system wins and loses against another, with their texts.",
     },
 }
 SUMMARIES = {name: summary for stages in BUILT_IN.values() for name, summary in stages.items()}
