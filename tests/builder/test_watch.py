@@ -123,7 +123,10 @@ def test_a_server_that_watches_finds_what_is_saved_and_answers_all_the_time(made
             lines.append(line)
             address = re.search(r"http://[\d.]+:\d+", line)
         assert address, lines
-        reader = threading.Thread(target=server.stderr.read)  # a full pipe would stop the server
+        said = list[str]()
+        reader = threading.Thread(
+            target=lambda: said.extend(server.stderr)
+        )  # a full pipe would stop the server
         reader.start()
 
         def ask(words):
@@ -164,6 +167,7 @@ def test_a_server_that_watches_finds_what_is_saved_and_answers_all_the_time(made
     assert not failed
     assert [*generations, last] == sorted([*generations, last])
     assert last >= 4
+    assert "now serving generation 2 of the folder\n" in said
 
 
 def test_a_server_that_watches_updates_with_its_converters(tmp_path, monkeypatch):

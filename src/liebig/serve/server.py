@@ -7,6 +7,7 @@ refuses new requests, finishes those under way, and exits with code 0.
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import socket
 import threading
@@ -51,6 +52,8 @@ def serve(
 ) -> None:
     """Serve a retriever folder until SIGINT or SIGTERM; `more` are routes beside the usual, `page` is one of them."""
     check_token(host, token)
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("liebig.serve").setLevel(logging.INFO)  # says when a new generation is served
     limits = limits or Limits()
     listening = listen(host, port)
     with listening:
