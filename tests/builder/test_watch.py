@@ -167,7 +167,7 @@ def test_a_server_that_watches_finds_what_is_saved_and_answers_all_the_time(made
     assert not failed
     assert [*generations, last] == sorted([*generations, last])
     assert last >= 4
-    assert "now serving generation 2 of the folder\n" in said
+    assert any(line.startswith("now serving generation ") for line in said)
 
 
 def test_a_server_that_watches_updates_with_its_converters(tmp_path, monkeypatch):
