@@ -45,30 +45,27 @@ class ImprovedBatch:
 
 
 Order = Literal["shuffled", "hard-first", "made"]
-Improve = Callable[[Similarity, Tensor, int], ImprovedBatch]
-"""Similarity, rows (the batch first, then its candidates) and the batch's size."""
 
 
 def greedy(similarity: Similarity, rows: Tensor, batch: int) -> ImprovedBatch:
-    """Swaps until none raises hardness (Eq. 3–4): one by one on a CPU, several at once on a GPU."""
+    """Swaps until none raises hardness (Eq. 3–4): one by one on a CPU, several at once on a GPU.
+
+    `rows` are the batch first, then its candidates.
+    """
     if isinstance(similarity, VectorSimilarity) and similarity.device.type == "cpu":
         inside = np.arange(len(rows)) < batch
         history = climb(similarity.own[rows].numpy(), similarity.twin[rows].numpy(), inside, SLACK)
         return ImprovedBatch(rows[torch.from_numpy(inside)], list(history))
+    swaps = one_by_one if similarity.device.type == "cpu" else several_at_once
     return in_table(similarity, rows, batch, swaps)
 
 
-def swaps(state: State) -> State:
-    """Greedy inside a table, as the device likes it."""
-    return one_by_one(state) if state.table.device.type == "cpu" else several_at_once(state)
-
-
 def in_table(
-    similarity: Similarity, rows: Tensor, batch: int, improve: Callable[[State], State]
+    similarity: Similarity, rows: Tensor, batch: int, swaps: Callable[[State], State]
 ) -> ImprovedBatch:
-    """Any way of improving a batch, with T among the candidates at hand."""
+    """Swaps with T among the candidates at hand."""
     inside = torch.arange(len(rows), device=rows.device) < batch
-    after = improve(State.of(similarity.block(rows), inside))
+    after = swaps(State.of(similarity.block(rows), inside))
     return ImprovedBatch(rows[after.inside], after.history)
 
 
@@ -100,7 +97,6 @@ def schedule(
     *,
     seed: int = 0,
     candidates: int | Literal["auto", "all"] = "auto",
-    improve: Improve = greedy,
     advance: Callable[[int], None] = lambda n: None,
 ) -> Schedule:
     """Every pair in one batch; a function of the similarities and the seed."""
@@ -108,7 +104,7 @@ def schedule(
     width = {"auto": max(NEAREST * batch, LEAST), "all": ALL}.get(str(candidates), candidates)
     batches, values = [], []
     for _ in range(len(similarity) // batch):
-        members, value = _one(pool, pool.starts(batch), int(width), improve)
+        members, value = _one(pool, pool.starts(batch), int(width))
         batches.append(pool.names[members].cpu().numpy())
         values.append(value)
         pool.remove(members)
@@ -182,21 +178,21 @@ class Pool:
         return names
 
 
-def _one(pool: Pool, starts: Sequence[Tensor], width: int, improve: Improve) -> tuple[Tensor, float]:
+def _one(pool: Pool, starts: Sequence[Tensor], width: int) -> tuple[Tensor, float]:
     """The next batch as rows of the pool, and its hardness: the hardest that a start leads to."""
     trials = []
     for start in starts:
-        members, value = _risen(pool, start, len(start), width, improve)
+        members, value = _risen(pool, start, len(start), width)
         trials.append((value, members, pool.adds))
     _, members, pool.adds = max(trials, key=lambda one: one[0])
     return members, hardness(pool.similarity, members)
 
 
-def _risen(pool: Pool, members: Tensor, batch: int, width: int, improve: Improve) -> tuple[Tensor, float]:
+def _risen(pool: Pool, members: Tensor, batch: int, width: int) -> tuple[Tensor, float]:
     """Swaps among the nearest candidates, chosen again until nothing changes."""
     while True:
         rows = torch.cat((members, pool.look(members, width)))
-        improved = improve(pool.similarity, rows, batch)
+        improved = greedy(pool.similarity, rows, batch)
         members = improved.members
         if not rises(improved.history[0], improved.history[-1], ENOUGH):
             return members, improved.history[-1]
