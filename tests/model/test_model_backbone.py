@@ -8,14 +8,14 @@ import torch
 from liebig.base.errors import ModelError
 from liebig.losses.mlm import mlm
 from liebig.model.backbone import Backbone, own_attention, padded_inputs
-from tests.worlds.models import EXACT, FAMILIES, PACKED, VOCAB, own_states, random_row, tiny
+from tests.worlds.models import EXACT, PACKED, VOCAB, own_states, random_row, tiny
 
 
 def tolerance(family: str) -> float:
     return 1e-12 if family in EXACT else 2e-6
 
 
-CASES = [(family, False) for family in FAMILIES] + [(family, True) for family in ("bert", "electra")]
+CASES = [(family, False) for family in PACKED] + [(family, True) for family in ("bert", "electra")]
 
 
 @pytest.mark.parametrize(("family", "segments"), CASES)
@@ -25,7 +25,7 @@ def test_packed_states_are_the_models_own_padded_states(family: str, segments: b
     assert error < tolerance(family)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", PACKED)
 def test_packed_gradients_are_the_models_own_padded_gradients(family: str) -> None:
     backbone, packed = tiny(family).double(), random_row()
     weight = torch.randn(packed.total, backbone.width, dtype=torch.float64)
@@ -45,14 +45,14 @@ def test_packed_gradients_are_the_models_own_padded_gradients(family: str) -> No
             assert torch.allclose(ours[name], gradient, rtol=close, atol=close), name
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", PACKED)
 def test_every_layer_is_the_models_own_hidden_state(family: str) -> None:
     backbone, packed = tiny(family).double(), random_row()
     layers = tuple(range(backbone.n_layers + 1))
     hidden = backbone(packed, layers=layers)
     inputs = padded_inputs(packed, backbone.config.pad_token_id)
     # ModernBERT's eager attention gives NaN for padded rows in float64, so SDPA where there is one.
-    with own_attention(backbone.model, "eager" if family == "mpnet" else "sdpa"), torch.no_grad():
+    with own_attention(backbone.model, "sdpa"), torch.no_grad():
         own = backbone.body(**inputs, output_hidden_states=True, return_dict=True)
     real = inputs["attention_mask"].bool()
     for i in layers[:-1]:
@@ -61,7 +61,7 @@ def test_every_layer_is_the_models_own_hidden_state(family: str) -> None:
     assert (hidden.last - own.last_hidden_state[real]).abs().max() < tolerance(family)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", PACKED)
 def test_the_masked_lm_loss_of_masked_positions_is_transformers_own(family: str) -> None:
     backbone, packed = tiny(family), random_row()
     targets = torch.arange(2, packed.total, 5)
@@ -79,7 +79,7 @@ def test_the_masked_lm_loss_of_masked_positions_is_transformers_own(family: str)
     assert torch.equal(mlm(backbone.mlm_logits(states), packed.tokens[targets]).loss / len(targets), ours)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", PACKED)
 def test_attention_probabilities_are_the_models_own(family: str) -> None:
     backbone, packed = tiny(family), random_row((6, 1, 11))
     ours = backbone.attentions(packed)
@@ -102,15 +102,15 @@ def test_a_wrong_window_makes_a_difference() -> None:
     assert (backbone(packed).last - own_states(backbone.model, packed)).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_only_families_on_the_allow_list_run_packed_and_the_others_say_so(family: str) -> None:
+@pytest.mark.parametrize("family", PACKED)
+def test_families_on_the_allow_list_run_packed(family: str) -> None:
     backbone = tiny(family)
-    assert backbone.packed == (family in PACKED)
-    assert ("runs padded" in backbone.describe()) == (not backbone.packed)
+    assert backbone.packed
+    assert "runs padded" not in backbone.describe()
     assert "dropout on attention probabilities is 0" in backbone.describe()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", PACKED)
 def test_dropout_acts_on_states_and_never_on_attention_probabilities(family: str) -> None:
     backbone, packed = tiny(family, dropout=0.1), random_row()
     backbone.train()
@@ -123,7 +123,7 @@ def test_dropout_acts_on_states_and_never_on_attention_probabilities(family: str
         assert part.p == 0
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", PACKED)
 def test_new_layers_are_of_the_own_class_initialised_as_the_model_is(family: str) -> None:
     backbone = tiny(family)
     made = backbone.new_layers(2)
@@ -136,7 +136,7 @@ def test_new_layers_are_of_the_own_class_initialised_as_the_model_is(family: str
     assert not torch.equal(wide[0], wide[len(wide) // 2])
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", PACKED)
 def test_a_copied_layer_run_apart_gives_the_state_of_the_next_layer(family: str) -> None:
     backbone, packed = tiny(family).double(), random_row()
     hidden = backbone(packed, layers=(3, 4) if family != "modernbert" else (3,))
@@ -165,6 +165,7 @@ def test_a_family_that_is_not_known_runs_padded_by_its_own_forward() -> None:
     )  # fmt: skip
     backbone, packed = Backbone(DebertaV2ForMaskedLM(config).eval()), random_row()
     assert not backbone.packed
+    assert "runs padded" in backbone.describe()
     assert (backbone(packed).last - own_states(backbone.model, packed)).abs().max() < 1e-5
     typed = random_row(segments=True)
     assert (backbone(typed).last - own_states(backbone.model, typed)).abs().max() < 1e-5
@@ -174,6 +175,21 @@ def test_a_family_that_is_not_known_runs_padded_by_its_own_forward() -> None:
         backbone.new_layers(1)
     with pytest.raises(ModelError, match="is not supported for models of the family"):
         backbone.mlm_logits(torch.zeros(1, 32))
+
+
+def test_mpnet_runs_padded_by_its_own_forward() -> None:
+    from transformers import MPNetConfig, MPNetForMaskedLM
+
+    torch.manual_seed(0)
+    config = MPNetConfig(
+        vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+        max_position_embeddings=66, initializer_range=0.2,
+    )  # fmt: skip
+    backbone, packed = Backbone(MPNetForMaskedLM(config).eval()).double(), random_row()
+    assert not backbone.packed
+    assert (backbone(packed).last - own_states(backbone.model, packed)).abs().max() < 1e-12
+    with pytest.raises(ModelError, match="65 tokens, but the model has 64 positions"):
+        backbone(random_row((65,)))
 
 
 def test_a_sequence_longer_than_the_positions_is_refused() -> None:

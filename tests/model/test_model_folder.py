@@ -26,7 +26,7 @@ from liebig.model.pooling import Dense, Normalize
 from liebig.model.settings import encoder_folder
 from liebig.model.text_reader import text_reader
 from liebig.search.embed import Embedder
-from tests.worlds.models import FAMILIES, TEXTS, random_row, tiny, tokenizer
+from tests.worlds.models import PACKED, TEXTS, random_row, tiny, tokenizer
 
 FULL: dict[str, Any] = {
     "pooling": "mean",
@@ -50,7 +50,7 @@ def sentence_transformer(folder: Path) -> Any:
         return SentenceTransformer(str(folder), device="cpu")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", PACKED)
 def test_a_saved_folder_is_the_same_model_for_transformers(family: str, tmp_path: Path) -> None:
     from transformers import AutoModel, AutoModelForMaskedLM
 
@@ -75,7 +75,7 @@ def test_a_saved_folder_gives_sentence_transformers_the_same_vectors(pooling: st
     assert np.abs(sentence_transformer(tmp_path).encode(TEXTS) - encoder.encode_texts(TEXTS)).max() < 1e-5
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", PACKED)
 def test_every_family_gives_sentence_transformers_the_same_vectors(family: str, tmp_path: Path) -> None:
     encoder = saved(tmp_path, family, pooling="cls")
     assert np.abs(sentence_transformer(tmp_path).encode(TEXTS) - encoder.encode_texts(TEXTS)).max() < 1e-5
@@ -95,7 +95,7 @@ def test_projection_normalisation_prompts_and_length_reach_sentence_transformers
 
 
 @pytest.mark.parametrize("settings", [{}, FULL], ids=["plain", "full"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", PACKED)
 def test_a_folder_says_how_its_encoder_reads_texts(family: str, settings: Any, tmp_path: Path) -> None:
     encoder, reader = saved(tmp_path, family, **settings), text_reader(tmp_path)
     assert (reader.max_positions, reader.max_length) == (encoder.max_positions, encoder.max_length)

@@ -15,14 +15,14 @@ from liebig.methods.cotmae import CausalDecoder, CotmaeDecoder, window_rows
 from liebig.model.backbone import Backbone
 from liebig.model.folder import HEADS, load_heads, read_kinds, save_heads
 from liebig.model.packed import Packed
-from tests.worlds.models import FAMILIES, random_row, tiny
+from tests.worlds.models import PACKED, random_row, tiny
 
 
 def spans(packed: Packed) -> list[tuple[int, int]]:
     return [(int(a), int(b)) for a, b in zip(packed.bounds[:-1], packed.bounds[1:])]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", PACKED)
 def test_the_condenser_head_reads_late_cls_and_early_tokens(family: str) -> None:
     backbone, packed = tiny(family).double(), random_row()
     head = CondenserHead(backbone, 2)
@@ -48,7 +48,7 @@ def test_the_condenser_head_sends_gradient_to_early_layers_and_late_cls_only() -
     assert not early.grad[is_first].any()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", PACKED)
 def test_the_cotmae_decoder_reads_embeddings_with_the_others_vector_in_front(family: str) -> None:
     backbone, packed = tiny(family).double(), random_row()
     decoder = CotmaeDecoder(backbone, 2)

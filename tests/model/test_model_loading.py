@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from liebig.base.errors import ModelError
 from liebig.model.backbone import Backbone
 from liebig.model.loading import quiet
-from tests.worlds.models import FAMILIES, random_row, tiny
+from tests.worlds.models import PACKED, random_row, tiny
 
 
 def saved(folder: Path, family: str = "bert") -> Path:
@@ -37,7 +37,7 @@ def edit_weights(folder: Path, keep: str = "", drop: str = "\0", rename: tuple[s
     save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", PACKED)
 def test_a_saved_model_loads_with_its_masked_lm_head(family: str, tmp_path: Path) -> None:
     original, loaded = tiny(family), Backbone.load(saved(tmp_path, family))
     states = original(random_row()).last

@@ -15,8 +15,7 @@ from liebig.model.packed import Packed
 from liebig.text.tokenizer import Tokenizer
 
 PACKED = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "modernbert")
-FAMILIES = (*PACKED, "mpnet")
-EXACT = tuple(family for family in FAMILIES if family != "modernbert")  # rotary positions are float32 there
+EXACT = tuple(family for family in PACKED if family != "modernbert")  # rotary positions are float32 there
 LENGTHS = (9, 1, 17, 9, 4, 30)
 VOCAB = 90
 
@@ -47,7 +46,7 @@ def tiny(family: str, layers: int = 4, dropout: float = 0.0, seed: int = 0, **si
         "heads": 4,
         "vocab_size": VOCAB,
         "max_positions": 64,
-        "pad": 1 if family == "mpnet" else 0,
+        "pad": 0,
     } | sizes
     backbone = Backbone.create(family=family, dropout=dropout, initializer_range=0.2, seed=seed, **sizes)
     if family == "modernbert":

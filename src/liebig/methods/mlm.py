@@ -161,7 +161,7 @@ def accuracy_of(name: str) -> str:
 
 def check_splits(backbone: Backbone, objective: str) -> None:
     """Objectives with early layers or a decoder need embeddings and layers that can be run apart."""
-    if not backbone.kind.splits:
+    if not backbone.packed:
         raise RecipeError(
             f"the family {backbone.family!r} cannot be run layer by layer, which {objective} needs",
             fix="start from BERT, RoBERTa, DistilBERT, ELECTRA or ModernBERT, or use mlm, simclr or moco",

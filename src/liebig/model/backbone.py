@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -27,7 +26,7 @@ from liebig.base.errors import ModelError
 from liebig.base.hub import model_folder
 from liebig.losses.mlm import MaskedLoss, mlm
 from liebig.model import attention
-from liebig.model.families import Extras, Family, PaddedFamily, Stack, family_of
+from liebig.model.families import Extras, Family, PaddedFamily, family_of
 from liebig.model.kernels import plain
 from liebig.model.kernels.captured import Captures
 from liebig.model.kernels.lean import LEAN, is_plain, lean_form, run_lean, triton_is_here
@@ -129,8 +128,7 @@ class Backbone(nn.Module):
             part.p = 0.0
         self._dropout: float | None = None
         self._embed: Callable[..., Tensor] = call_embed
-        self._stack: Stack = partial(run_stack, call=plain_layer)
-        self._fast: Stack | None = None  # compiled layers, for rows that go to the variable-length kernel
+        self._layer: LayerCall = plain_layer  # compiled, for rows that go to the variable-length kernel
         self._captures: Captures | None = None  # recorded layers, for rows that the host launches too slowly
         self._logits: Callable[..., Tensor] = call_logits
         self._loss: Callable[..., MaskedLoss] = call_loss
@@ -284,9 +282,8 @@ class Backbone(nn.Module):
             return own_attentions(self.model, packed)
         record: list[list[Tensor]] = []
         route = {"packed_plan": packed.plan, "packed_record": record}
-        stack: Stack = partial(run_stack, call=plain_layer)
-        layers = self.kind.layers(self.body)
-        self.kind.run(self.body, layers, self.embed(packed), packed, stack, route, frozenset())
+        x_TD, layers = self.embed(packed), self.kind.layers(self.body)
+        run_stack(layers, x_TD, self.kind.extras(self.body, x_TD, packed), route, frozenset(), plain_layer)
         return [torch.stack([layer[i] for layer in record]) for i in range(len(packed))]
 
     def set_dropout(self, p: float) -> None:
@@ -303,7 +300,7 @@ class Backbone(nn.Module):
         """
         if not self.packed:
             return
-        self._fast = partial(run_stack, call=compiled(plain_layer, **options))
+        self._layer = compiled(plain_layer, **options)
         self._captures = Captures()
         self._embed = compiled(call_embed, **options)
         self._logits = compiled(call_logits, **options)
@@ -328,11 +325,13 @@ class Backbone(nn.Module):
     ) -> tuple[Tensor, dict[int, Tensor]]:
         route = self._route(packed)
         if "packed_offsets" not in route:
-            return self.kind.run(self.body, layers, x_TD, packed, self._stack, route, taps)
+            extras = self.kind.extras(self.body, x_TD, packed)
+            return run_stack(layers, x_TD, extras, route, taps, plain_layer)
         forms = {lean_form(self.family, layer) for layer in layers}
         form = forms.pop() if len(forms) == 1 else None
         if form is None or (x_TD.is_cuda and not triton_is_here()):
-            return self.kind.run(self.body, layers, x_TD, packed, self._fast or self._stack, route, taps)
+            extras = self.kind.extras(self.body, x_TD, packed)
+            return run_stack(layers, x_TD, extras, route, taps, self._layer)
         dropping = any(layer.training for layer in layers)
         noise = plain.draw_noise(len(layers), x_TD.device) if dropping else None
         x_TD = x_TD.to(attention.compute_dtype(packed.device, self.dtype)).contiguous()

@@ -1,8 +1,8 @@
 """What differs between the encoder families: embeddings, layers, last norm, masked-LM head and classification head.
 
 An adapter reads a Hugging Face model's own modules and adds none. `FAMILIES` is the allow-list of families that
-follow transformers' attention interface and may run packed; MPNet has a position bias and runs padded; any
-other family runs padded as a whole (`PaddedFamily`), because trusting an unknown one gives wrong numbers silently.
+follow transformers' attention interface and may run packed; any other family runs padded as a whole (`PaddedFamily`),
+because trusting an unknown one gives wrong numbers silently.
 
 T packed tokens, D width, V vocabulary, b x L sequences and slots of a bucket.
 """
@@ -10,7 +10,7 @@ T packed tokens, D width, V vocabulary, b x L sequences and slots of a bucket.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,16 +23,12 @@ from liebig.model.attention import NAME
 from liebig.model.packed import Packed
 
 Extras = Mapping[str, Mapping[str, Any]]
-Stack = Callable[
-    [Sequence[nn.Module], Tensor, Extras, Mapping[str, Any], frozenset[int]], tuple[Tensor, dict[int, Tensor]]
-]
 
 
 class Family:
     """BERT (and MiniLM, which uses its classes); the other families change what differs."""
 
-    packed = True
-    splits = True  # embeddings and layers can be run apart, so heads and early layers exist
+    packed = True  # embeddings and layers can be run apart, so heads and early layers exist
 
     def embed(self, body: Any, tokens_T: Tensor, places_T: Tensor, segments_T: Tensor | None) -> Tensor:
         """Embedding output of every token, T x D; places count from 0 in each sequence."""
@@ -87,22 +83,9 @@ class Family:
         made: nn.Module = type(self.layers(body)[0])(body.config)
         return made
 
-    def run(
-        self,
-        body: Any,
-        layers: Sequence[nn.Module],
-        x_TD: Tensor,
-        packed: Packed,
-        stack: Stack,
-        route: Mapping[str, Any],
-        taps: frozenset[int],
-    ) -> tuple[Tensor, dict[int, Tensor]]:
-        """States after all layers, and after the layers in `taps` (the first is 1), each T x D."""
-        return stack(layers, x_TD, self.extras(body, x_TD, packed), route, taps)
-
 
 def head_on_first(model: Any, states_TD: Tensor, packed: Packed) -> Tensor:
-    """RoBERTa's, ELECTRA's and MPNet's classification head, which takes the first token's state itself."""
+    """RoBERTa's and ELECTRA's classification head, which takes the first token's state itself."""
     return model.classifier(states_TD.index_select(0, packed.firsts)[:, None])
 
 
@@ -205,58 +188,10 @@ class ModernBert(Family):
         return made
 
 
-class MPNet(Roberta):
-    """A learned bias on attention scores: sequences are padded together and its own attention runs."""
-
-    packed = False
-
-    def embed(self, body: Any, tokens_T: Tensor, places_T: Tensor, segments_T: Tensor | None) -> Tensor:
-        places = (places_T + self.start(body.config))[None]
-        x_1TD = body.embeddings(input_ids=tokens_T[None], position_ids=places)
-        return x_1TD.squeeze(0)
-
-    def score_dropouts(self, module: nn.Module) -> list[nn.Dropout]:
-        return [part.dropout for part in module.modules() if hasattr(part, "q") and hasattr(part, "dropout")]  # type: ignore[misc]  # MPNetSelfAttention
-
-    def run(
-        self,
-        body: Any,
-        layers: Sequence[nn.Module],
-        x_TD: Tensor,
-        packed: Packed,
-        stack: Stack,
-        route: Mapping[str, Any],
-        taps: frozenset[int],
-    ) -> tuple[Tensor, dict[int, Tensor]]:
-        plan = packed.plan
-        parts = zip(plan.gather(x_TD), plan.buckets, strict=True)
-        done = [mpnet_bucket(body, layers, x_bLD, bucket.real, taps) for x_bLD, bucket in parts]
-        kept = {i: plan.scatter([states[i] for _, states in done]) for i in taps}
-        return plan.scatter([last for last, _ in done]), kept
-
-
-def mpnet_bucket(
-    body: Any, layers: Sequence[nn.Module], x_bLD: Tensor, real_bL: Tensor | None, taps: frozenset[int]
-) -> tuple[Tensor, dict[int, Tensor]]:
-    """MPNet's layers over one rectangle, with its position bias and an additive mask."""
-    bias = body.encoder.compute_position_bias(x_bLD)
-    mask = None
-    if real_bL is not None:
-        mask = torch.zeros(real_bL.shape, dtype=x_bLD.dtype, device=x_bLD.device)
-        mask = mask.masked_fill(~real_bL, torch.finfo(x_bLD.dtype).min)[:, None, None, :]
-    kept = {}
-    for i, layer in enumerate(layers, 1):
-        x_bLD = layer(x_bLD, mask, bias)[0]
-        if i in taps:
-            kept[i] = x_bLD
-    return x_bLD, kept
-
-
 class PaddedFamily(Family):
     """A family this project does not know: only its own whole forward is trusted, padded."""
 
     packed = False
-    splits = False
 
     def embed(self, body: Any, tokens_T: Tensor, places_T: Tensor, segments_T: Tensor | None) -> Tensor:
         raise self.refusal(body, "running the embeddings alone")
@@ -268,7 +203,8 @@ class PaddedFamily(Family):
         raise self.refusal(model, "running the masked-LM head alone")
 
     def room(self, config: Any) -> int:
-        return int(getattr(config, "max_position_embeddings", None) or 1 << 20)
+        positions = int(getattr(config, "max_position_embeddings", None) or 1 << 20)
+        return positions - 2 if config.model_type == "mpnet" else positions  # whose first position is 2
 
     def score_dropouts(self, module: nn.Module) -> list[nn.Dropout]:
         # They were built with p = 0 (see `loading.load_model`), unlike the others.
@@ -321,7 +257,6 @@ FAMILIES: dict[str, Family] = {
     "distilbert": DistilBert(),
     "electra": Electra(),
     "modernbert": ModernBert(),
-    "mpnet": MPNet(),
 }
 
 

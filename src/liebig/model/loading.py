@@ -190,15 +190,12 @@ def new_model(
         "roberta": roberta,
         "xlm-roberta": roberta,
         "camembert": roberta,
-        "mpnet": roberta,
         "distilbert": {"dropout": dropout, "attention_dropout": 0.0},
         "modernbert": {"embedding_dropout": dropout, "mlp_dropout": dropout, "attention_dropout": 0.0, **ids},
     }
     own = settings.get(family)
     if own is None:
         raise ModelError(f"a new model cannot be of family {family!r}", fix="use family = 'bert'")
-    if family == "mpnet" and pad != 1:
-        raise ModelError("MPNet's padding token always has id 1", fix="use family = 'bert'")
     if width % heads:
         raise ModelError(f"the width {width} is not a multiple of the {heads} heads")
     sizes: dict[str, Any] = {
