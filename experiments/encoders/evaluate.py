@@ -42,7 +42,7 @@ from liebig.measures.evaluator import (
     judgements_from_records as from_records,
 )
 from liebig.model.settings import Precision
-from liebig.search.fusion import Hits, ranks_by, weighted_by
+from liebig.search.fusion import Hits, weighted_by
 from liebig.stages import STAGES
 
 SETS = ("medquad", "scifact", "cranfield", "squad")
@@ -50,8 +50,20 @@ HELD_OUT = ("medquad", "scifact", "cranfield")  # what an encoder of the package
 MEASURES = ("nDCG@10", "RR@10", "R@100")
 DEPTH = 100
 SAMPLES = 10_000
+RRF = 60  # added to every rank
+
+
+def by_ranks(lists: Sequence[Hits]) -> Hits:
+    """Reciprocal rank fusion (Cormack et al. 2009): the sum of 1 / (60 + rank), ranks from 1."""
+    total: dict[str, float] = {}
+    for hits in lists:
+        for rank, (id, _) in enumerate(hits, 1):
+            total[id] = total.get(id, 0.0) + 1 / (RRF + rank)
+    return sorted(total.items(), key=lambda hit: -hit[1])
+
+
 FUSIONS = {
-    "rrf": ranks_by(0.5),
+    "rrf": by_ranks,
     "scores": weighted_by(0.5, "minmax"),
     "scores, BM25 .4": weighted_by(0.4, "minmax"),
 }

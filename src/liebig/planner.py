@@ -212,11 +212,10 @@ def _encode(name: str, config: encode.EncodeConfig, corpus: CorpusSize) -> Stage
     seconds, missing, count = None, _missing(config), size.passages
     if missing is not None:
         basis += f", timed when {missing} exists"
-    elif config.source is None or not is_collection(config.source):
+    elif not is_collection(config.source):
         basis += ", timed only for the texts of a collection"
     else:
         config = recipes.resolved(config)
-        assert config.source is not None, "it is a collection"
         embedder = encode.load(config, config.device or _device(), encode.precision_of(config))
         records = [item.record for item in islice(encode_texts.read_items(config.source, config.what), TEXTS)]
         role = encode_texts.ROLES[config.what]

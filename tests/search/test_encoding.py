@@ -1,11 +1,8 @@
 """Encoding: the vectors of the encoder itself, whatever the windows, shards, interruptions and processes."""
 
-import io
 import itertools
 import json
-import os
 import shutil
-import sys
 import threading
 from concurrent.futures import Future
 
@@ -16,7 +13,7 @@ from typer.testing import CliRunner
 from liebig import encoders
 from liebig.base import pipeline, workspace
 from liebig.base.errors import DataError, RecipeError
-from liebig.base.records import Passage, Query
+from liebig.base.records import Passage
 from liebig.cli import make_app
 from liebig.indexes import open_index
 from liebig.model.backbone import Backbone
@@ -26,7 +23,7 @@ from liebig.model.packed import Packed
 from liebig.model.pooling import Normalize
 from liebig.ragged import Ragged
 from liebig.search import embed, pieces as cutting
-from liebig.search.encode_texts import read_items, read_lines, sentence_items
+from liebig.search.encode_texts import read_items, sentence_items
 from liebig.search.pieces import Frame
 from liebig.search.token_windows import TextItem, Workers, sentence_parts
 from liebig.stages import encode as command
@@ -202,26 +199,10 @@ def test_rows_hold_special_tokens_and_the_prompt_of_later_pieces():
     assert numbers.tolist() == [0, 1]
 
 
-def test_any_file_and_standard_input_are_read(tmp_path, model):
+def test_any_file_is_read(tmp_path, model):
     (tmp_path / "corpus.jsonl").write_text('{"_id": "x", "title": "Soil", "text": "law"}\n')
     (found,) = read_items(tmp_path / "corpus.jsonl", "passages")
     assert (found.id, found.record) == ("x", Passage("x", "law", "Soil"))
-    found = list(read_lines(io.StringIO('plain words\n\n{"id": 3, "text": "json"}\n'), "passages"))
-    assert [(i.id, i.record) for i in found] == [("1", "plain words"), ("3", Passage("3", "json"))]
-
-
-@pytest.mark.parametrize("row", ['{"id": 3}', '{"id": null, "text": "a"}', '{"id": 1, "text": null}', "{"])
-def test_a_line_of_standard_input_that_is_no_text_is_named(row):
-    with pytest.raises(DataError, match="line 2"):
-        list(read_lines(io.StringIO(f"plain\n{row}\n"), "passages"))
-
-
-@pytest.mark.parametrize(
-    "what, record", [("passages", Passage("x", "law", "Soil")), ("queries", Query("x", "law"))]
-)
-def test_titles_of_standard_input_are_those_of_passages(what, record):
-    (found,) = read_lines(io.StringIO('{"id": "x", "title": "Soil", "text": "law"}\n'), what)
-    assert found.record == record
 
 
 def test_an_id_that_occurs_twice_is_refused(tmp_path, model):
@@ -282,33 +263,6 @@ def test_a_device_that_is_not_there_is_a_recipe_error(tmp_path, model, collectio
 def test_an_overlap_as_long_as_a_piece_is_refused(tmp_path, model, collection):
     with pytest.raises(RecipeError, match="room for 10 tokens"):
         encoded(tmp_path / "v", source=collection, model=model, long="max", max_length=12, overlap=10)
-
-
-def test_standard_input_is_encoded_from_its_beginning_after_an_interruption(tmp_path, model, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("soil\nbarley\nlaw\n"))
-    with workspace.stage(tmp_path / "v", kind="encode", recipe={}, inputs={}) as folder:
-        run(EncodeConfig(model=model, device="cpu", type="fp32", shard=2), folder)
-    os.replace(tmp_path / "v", tmp_path / "v.partial")
-    (tmp_path / "v.partial" / ".intent.json").write_text('{"kind": "encode", "recipe": {}, "inputs": {}}')
-    (tmp_path / "v.partial" / ".lock").touch()
-    monkeypatch.setattr(sys, "stdin", io.StringIO("fox\n"))
-    ids, vectors = encoded(tmp_path / "v", source=None, model=model, shard=2, resume=True)
-    assert ids == ["1"]
-    np.testing.assert_allclose(vectors, Encoder.load(model).encode_texts(["fox"]), atol=2e-6)
-
-
-def test_standard_input_that_is_empty_or_no_text_is_said():
-    with pytest.raises(DataError, match="nothing to encode"):
-        list(read_lines(io.StringIO(""), "passages"))
-    with pytest.raises(DataError, match="nothing to encode"):
-        list(read_lines(io.StringIO("\n  \n"), "passages"))
-    with pytest.raises(DataError, match="input: is not UTF-8"):
-        list(
-            read_lines(
-                io.TextIOWrapper(io.BytesIO(b"plain\n\x81\x82\n"), encoding="utf-8", line_buffering=True),
-                "passages",
-            )
-        )
 
 
 def test_a_file_of_another_kind_says_what_it_holds(tmp_path):
@@ -487,7 +441,6 @@ def test_int8_is_for_many_tokens_unless_it_is_named(collection, model, monkeypat
     assert precision_of(EncodeConfig(**config, what="sentences")) == "auto"
     assert precision_of(EncodeConfig(**config, max_length=8)) == "fp32"  # the rest is cut off
     assert precision_of(EncodeConfig(**config, what="queries")) == "fp32"
-    assert precision_of(EncodeConfig(model=model)) == "fp32"  # standard input, which may be a line
 
 
 def test_few_long_texts_have_many_tokens_and_the_part_that_is_cut_off_does_not_count(
@@ -589,7 +542,7 @@ def test_vectors_say_what_they_were_computed_in(collection, model, tmp_path):
 
 
 def test_the_bundled_encoder_is_the_default(tmp_path, collection):
-    assert EncodeConfig().model == encoders.folder()
+    assert EncodeConfig(source=collection).model == encoders.folder()
     done = CliRunner().invoke(
         make_app(), ["encode", str(collection), "--out", str(tmp_path / "v"), "--device", "cpu"]
     )

@@ -16,10 +16,10 @@ from liebig.collection import Collection
 from liebig.indexes.exact import ExactIndex
 from liebig.search import fusion
 from liebig.search.explain import snippet
-from liebig.search.fusion import Hits, ranks_by, reciprocal_rank, weighted, weighted_by
+from liebig.search.fusion import Hits, weighted, weighted_by
 from liebig.search.systems import Folded, Hybrid, SentenceScores, System, fold, open_system
 from liebig.stages.bm25 import BM25Config, run as run_bm25
-from liebig.stages.retrieve import RankFusion, RetrieveConfig, ScoreFusion, _fuse, run
+from liebig.stages.retrieve import RetrieveConfig, run
 from liebig.vectors import Shard, write_shard, write_summary
 
 PASSAGES = [
@@ -177,11 +177,6 @@ def test_folding_looks_further_until_there_are_enough_documents():
     assert [id for id, _ in Folded(Many()).ask("", 3)] == ["a", "b", "c"]
 
 
-def test_reciprocal_ranks_by_hand():
-    fused = reciprocal_rank([[("a", 9.0), ("b", 8.0)], [("b", 0.2), ("c", 0.1)]])
-    assert fused == [("b", 1 / 62 + 1 / 61), ("a", 1 / 61), ("c", 1 / 62)]
-
-
 def test_weighted_scores_by_hand():
     lists = [[("a", 10.0), ("b", 5.0), ("c", 0.0)], [("c", 3.0), ("a", 1.0)]]
     assert weighted(lists, [0.5, 0.5]) == [("a", 0.5), ("c", 0.5), ("b", 0.25)]
@@ -212,17 +207,11 @@ def test_spread_keeps_how_sure_a_list_is():
 
 def test_a_weight_of_one_is_the_first_system_alone():
     lists = [[("a", 3.0), ("b", 2.0)], [("b", 9.0), ("a", 1.0)]]
-    for fuse in (weighted_by(1.0, "minmax"), ranks_by(1.0)):
-        assert [id for id, _ in fuse(lists)] == ["a", "b"]
-
-
-def test_fusion_is_that_of_the_recipe():
-    assert _fuse(RankFusion(damping=10, weight=0.3)).keywords == ranks_by(0.3, 10).keywords
-    assert _fuse(ScoreFusion(weight=0.3)).keywords == weighted_by(0.3, "minmax").keywords
+    assert [id for id, _ in weighted_by(1.0, "minmax")(lists)] == ["a", "b"]
 
 
 def test_a_hybrid_gives_its_parts_and_the_whole():
-    answer = Hybrid([Many(), Other()], reciprocal_rank).answer([Query("q", "x")], 2)
+    answer = Hybrid([Many(), Other()], weighted_by(0.5, "minmax")).answer([Query("q", "x")], 2)
     assert [len(hits) for hits in answer.hits] == [2]
     assert {name: len(lists[0]) for name, lists in answer.parts.items()} == {"many": 52, "other": 52}
 

@@ -93,7 +93,7 @@ def test_the_documents_of_a_retriever_are_folded(folder, retriever, queries, tmp
     "values, said",
     [
         ({"bm25": "."}, "leave out bm25"),
-        ({"fusion": {"kind": "weighted"}, "k1": 2}, "leave out fusion, k1"),
+        ({"weight": 0.3, "k1": 2}, "leave out k1, weight"),
         ({"system": "sparse"}, "system"),
     ],
 )

@@ -127,7 +127,7 @@ def test_every_path_reads_the_same_ids(
     assert len(asked[0]) == 12
     encoder.save(tmp_path / "model")
 
-    fields = {"model": tmp_path / "model", "device": "cpu"}
+    fields = {"source": tmp_path, "model": tmp_path / "model", "device": "cpu"}
     assert encoded_ids(EncodeConfig(**fields), PASSAGES) == trained
     assert encoded_ids(EncodeConfig(what="queries", **fields), [QUERY]) == asked
 
@@ -165,7 +165,7 @@ def examined_ids(encoder: Encoder, about: dict[str, Any], seen: list[list[list[i
 
 
 def test_processes_that_tokenise_read_the_same_ids(model: Path, forked_helpers: None) -> None:
-    config = EncodeConfig(model=model, title="separator", device="cpu")
+    config = EncodeConfig(source=model, model=model, title="separator", device="cpu")
     layout = layout_of(config, load(config, "cpu", "fp32"))
     assert encoded_ids(config, PASSAGES, workers=1) == layout.lists(PASSAGES)
 

@@ -227,14 +227,6 @@ class ChangeConfig(config.Config):
     delete: config.InputPath | None = Field(
         None, description="File of ids to delete from `base`, one per line."
     )
-    rebuild: bool = Field(False, description="Build a new index; `base` and `delete` are ignored.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _ignore_base(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("rebuild") is True:
-            return {**values, "base": None, "delete": None}
-        return values
 
     @model_validator(mode="after")
     def _has_a_base_to_delete_from(self) -> Self:

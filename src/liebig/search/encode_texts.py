@@ -1,12 +1,11 @@
-"""The texts that `liebig encode` reads: of a collection, of a file that liebig init reads, or of standard input."""
+"""The texts that `liebig encode` reads: of a collection, or of a file that liebig init reads."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Passage, Query
@@ -85,39 +84,6 @@ def _file_items(path: Path, what: What, split: str | None) -> Iterator[TextItem]
         others = [what for what, kind in KINDS.items() if seen[kind]]
         fix = f"it holds {' and '.join(others)}: --what {others[0]}" if others else "name another file"
         raise DataError(f"there are no {what} in it", file=path, fix=fix)
-
-
-def read_lines(stream: IO[str], what: What) -> Iterator[TextItem]:
-    """Lines of standard input: JSON with `id` and `text`, or plain text numbered from 1."""
-    empty = True
-    try:
-        for number, line in enumerate(stream, 1):
-            text = line.rstrip("\r\n")
-            if text.strip():
-                empty = False
-                yield _json_item(text, number, what) if text.startswith("{") else TextItem(str(number), text)
-    except UnicodeDecodeError:
-        raise DataError(
-            "is not UTF-8", file="standard input", fix="convert it, for example with iconv"
-        ) from None
-    if empty:
-        raise DataError(
-            "there is nothing to encode", file="standard input", fix="name a source, or pipe texts in"
-        )
-
-
-def _json_item(line: str, number: int, what: What) -> TextItem:
-    try:
-        row = json.loads(line)
-        id, text, title = row["id"] if "id" in row else row["_id"], row["text"], row.get("title") or ""
-    except (ValueError, KeyError):
-        id = text = title = None
-    if not (isinstance(id, str | int) and isinstance(text, str) and isinstance(title, str)):
-        raise DataError(
-            "is not JSON with an id and a text", file="standard input", line=number, fix="or give plain lines"
-        )
-    record = Query(str(id), text) if what == "queries" else Passage(str(id), text, title)
-    return TextItem(record.id, record)
 
 
 ROLES: dict[What, Role] = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -14,22 +13,10 @@ from liebig.search.retriever_folder import Norm
 
 Hits = list[tuple[str, float]]  # ids and scores of one query, best first
 Fuse = Callable[[Sequence[Hits]], Hits]
-DAMPING = 60
 SENTENCES = "sentences"  # the name of their part in a hybrid
 FUSION_DEPTH = 100  # passages that each system of a hybrid is asked for at least
 SENTENCE_SHARE = 0.25  # of the weight of vectors in a hybrid, that of sentences (chosen on three dev sets)
 SPREAD_RANK, SPREAD_TIMES = 10, 1.85  # of the difference that `spread_at` measures (chosen on three dev sets)
-
-
-def reciprocal_rank(
-    lists: Sequence[Hits], weights: Sequence[float] | None = None, damping: float = DAMPING
-) -> Hits:
-    """Reciprocal rank fusion (Cormack et al. 2009): the sum of weight / (damping + rank), ranks from 1."""
-    total: dict[str, float] = {}
-    for weight, hits in zip(weights or [1.0] * len(lists), lists):
-        for rank, (id, _) in enumerate(hits, 1):
-            total[id] = total.get(id, 0.0) + weight / (damping + rank)
-    return sorted(total.items(), key=itemgetter(1), reverse=True)
 
 
 def weighted(
@@ -116,8 +103,3 @@ def shares_of(weight: float, sentences: float = 0.0) -> tuple[float, ...]:
     """The weights of BM25, of vectors and, where they have a share, of their sentences."""
     rest = 1 - weight
     return (weight, rest * (1 - sentences), rest * sentences) if sentences else (weight, rest)
-
-
-def ranks_by(weight: float, damping: float = DAMPING) -> Fuse:
-    """Reciprocal rank fusion of two systems with a weight."""
-    return partial(reciprocal_rank, weights=(weight, 1 - weight), damping=damping)

@@ -7,7 +7,6 @@ in `encode_shards.py`. The first process writes the summary when all shards are 
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate, islice
@@ -31,7 +30,7 @@ from liebig.collection import Collection
 from liebig.model.settings import Precision
 from liebig.search.embed import CHARACTERS, Embedder, pools_sentences
 from liebig.search.encode_shards import PARTS, SENTENCES, Alone, VectorShards, by_shard, cut_of, write_window
-from liebig.search.encode_texts import ROLES, What, count_items, read_items, read_lines
+from liebig.search.encode_texts import ROLES, What, count_items, read_items
 from liebig.search.known_vectors import FormerVectors, KnownVectors, known_vectors
 from liebig.search.pieces import Cut, frame_of
 from liebig.search.taken import STAGE as TAKEN, TakenConfig
@@ -49,9 +48,7 @@ if TYPE_CHECKING:
 class EncodeConfig(Config):
     """`liebig encode`: texts to shards of vectors."""
 
-    source: InputPath | None = Field(
-        None, description=("A collection, or any file that liebig init reads [default: standard input].")
-    )
+    source: InputPath = Field(description="A collection, or any file that liebig init reads.")
     model: ModelPath = Field(
         Path(encoders.PREFIX + encoders.DEFAULT),
         description="The model's folder (or its ONNX export), liebig:NAME, or org/name of the hub.",
@@ -142,11 +139,6 @@ def run(config: EncodeConfig, folder: Folder) -> None:
         from liebig.train.distributed import connect
 
         world = connect(cpu=config.device == "cpu")
-    if config.source is None:
-        if world.size > 1:
-            raise RecipeError("standard input cannot be read by several processes", fix="name a source")
-        for name in (SHARDS, PARTS):  # nobody knows whether standard input says the same again
-            shutil.rmtree(folder.path / name, ignore_errors=True)
     if world.first:
         keep_precision(config, folder.path)
     world.barrier()  # the first process has prepared the folder
@@ -204,18 +196,20 @@ def precision_of(config: EncodeConfig) -> Precision:
     """As the config says; `auto` is fp32 for queries, which cost little, and for texts of few tokens."""
     if config.precision != "auto":
         return config.precision
-    if config.source is None or ROLES[config.what] == "query":
+    if ROLES[config.what] == "query":
         return "fp32"
     from liebig.model.kernels.int8 import pays_from
 
     enough = pays_from()
-    return "auto" if any(total >= enough for total in accumulate(_tokens(config, config.source))) else "fp32"
+    return "auto" if any(total >= enough for total in accumulate(_tokens(config))) else "fp32"
 
 
-def _tokens(config: EncodeConfig, source: Path) -> Iterator[int]:
+def _tokens(config: EncodeConfig) -> Iterator[int]:
     """About how many tokens are encoded of each text."""
     most = config.max_length or CUT
-    for item in read_items(source, "passages" if config.what == "sentences" else config.what, config.split):
+    for item in read_items(
+        config.source, "passages" if config.what == "sentences" else config.what, config.split
+    ):
         text = item.record if isinstance(item.record, str) else item.record.text
         count = len(text.encode()) // CHARACTERS
         yield min(count, most) if config.long == "first" and config.what != "sentences" else count
@@ -229,11 +223,8 @@ def layout_of(config: EncodeConfig, embedder: Embedder) -> RoleLayout:
 def _encode(embedder: Embedder, config: EncodeConfig, shards: VectorShards) -> None:
     """Encode this process's shards; each is written beside the next one's computation."""
     tokenizer, layout = embedder.reader.tokenizer, layout_of(config, embedder)
-    if config.source is None:
-        items, total = read_lines(sys.stdin, config.what), None
-    else:
-        items = read_items(config.source, config.what, config.split, shards.takes)
-        total = count_items(config.source, config.what, config.split)
+    items = read_items(config.source, config.what, config.split, shards.takes)
+    total = count_items(config.source, config.what, config.split)
     mine = shards.share(total)
     # Before the time of a text is measured: it may compile.
     model: Model = embedder.model(layout, unit=embedder.unit)
@@ -269,12 +260,7 @@ def _former(config: EncodeConfig, embedder: Embedder, layout: RoleLayout) -> Ite
             continue
         settings = ("prompt", "title", "unit", "max_length", "half")
         alike = all(getattr(before, name) == getattr(config, name) for name in settings)
-        if (
-            manifest.inputs["model"] in models
-            and before.source is not None
-            and alike
-            and (before.sentences or not config.sentences)
-        ):
+        if manifest.inputs["model"] in models and alike and (before.sentences or not config.sentences):
             items = read_items(before.source, before.what, before.split)
             sentences = path / SENTENCES if before.sentences else None
             yield FormerVectors(

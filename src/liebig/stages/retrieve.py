@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -25,7 +24,7 @@ from liebig.bm25.search import BM25
 from liebig.collection import Collection
 from liebig.formats.trec import run_lines
 from liebig.indexes import open_index
-from liebig.search.fusion import Fuse, Hits, ranks_by, weighted_by
+from liebig.search.fusion import Hits, weighted_by
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import SystemName
 from liebig.search.systems import (
@@ -40,21 +39,6 @@ from liebig.search.systems import (
     of_texts,
 )
 from liebig.vectors import Vectors, document_of
-
-
-class RankFusion(Config):
-    """Reciprocal rank fusion."""
-
-    kind: Literal["rrf"] = "rrf"
-    damping: float = Field(default=60, gt=0, description="Constant added to every rank.")
-    weight: float = Field(default=0.5, ge=0, le=1, description="Weight of BM25.")
-
-
-class ScoreFusion(Config):
-    """Weighted sum of scores brought to [0, 1]."""
-
-    kind: Literal["weighted"] = "weighted"
-    weight: float = Field(default=0.5, ge=0, le=1, description="Weight of BM25.")
 
 
 class RetrieveConfig(Config):
@@ -90,8 +74,11 @@ class RetrieveConfig(Config):
     k: int = Field(1000, ge=1, description="Number of passages per query.")
     k1: float | None = Field(None, ge=0, description="k1 of BM25 [default: the index's].")
     b: float | None = Field(None, ge=0, le=1, description="b of BM25 [default: the index's].")
-    fusion: Annotated[RankFusion | ScoreFusion, Field(discriminator="kind")] = Field(
-        RankFusion(), description="How BM25 and dense results are fused: rrf or weighted."
+    weight: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="Weight of BM25 beside dense, where both are given; scores are brought to [0, 1].",
     )
     fold: bool = Field(False, description="Fold passages into documents, scored by the best passage.")
     exclude_self: bool = Field(False, description="Remove a query's own id from its hits (ArguAna, Quora).")
@@ -105,7 +92,7 @@ class RetrieveConfig(Config):
     def _searches_something(self) -> RetrieveConfig:
         given = {name for name, value in self if value != type(self).model_fields[name].default}
         if self.retriever is not None and (extra := sorted(given & INDEX_OPTIONS)):
-            raise ValueError(f"a retriever has indexes and a fusion of its own: leave out {', '.join(extra)}")
+            raise ValueError(f"a retriever has indexes and a weight of its own: leave out {', '.join(extra)}")
         if self.retriever is None and (extra := sorted(given & {"system", "filters", "reranker"})):
             raise ValueError(f"only a retriever has {' and '.join(extra)}: name one with retriever")
         if self.retriever is None and self.bm25 is None and self.dense is None:
@@ -113,7 +100,7 @@ class RetrieveConfig(Config):
         return self
 
 
-INDEX_OPTIONS = {"bm25", "dense", "model", "vectors", "query_length", "k1", "b", "fusion"}
+INDEX_OPTIONS = {"bm25", "dense", "model", "vectors", "query_length", "k1", "b", "weight"}
 BATCH = 1024  # queries asked at once
 
 
@@ -147,8 +134,8 @@ def _of_indexes(config: RetrieveConfig, collection: Collection, summary: dict[st
     systems = _systems(config, collection)
     if len(systems) == 1:
         return systems[0]
-    summary["weight"] = config.fusion.weight
-    return Hybrid(systems, _fuse(config.fusion))
+    summary["weight"] = config.weight
+    return Hybrid(systems, weighted_by(config.weight, "minmax"))
 
 
 def _write(folder: Folder, system: System, collection: Collection, config: RetrieveConfig) -> bool:
@@ -216,12 +203,6 @@ def _owners(collection: Collection, ids: Iterable[str], *, pieces: bool) -> dict
             fix="name the collection that the index was made of, or leave out fold",
         )
     return {id: said.get(passage) or document_of(passage) for id, passage in passages.items()}
-
-
-def _fuse(config: RankFusion | ScoreFusion) -> Fuse:
-    if isinstance(config, RankFusion):
-        return ranks_by(config.weight, config.damping)
-    return weighted_by(config.weight, "minmax")
 
 
 STAGE = Stage(
