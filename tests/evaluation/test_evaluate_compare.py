@@ -69,9 +69,9 @@ def test_letters_name_the_systems_that_are_significantly_worse() -> None:
         ComparedSystem("twin", {"m": base + noise}),
     ]
     found = compare_systems(systems, 80, baseline=None, samples=999, seed=0)
-    assert beaten(found, "m", "high", 0.05) == ["low", "twin"]
-    assert beaten(found, "m", "low", 0.05) == beaten(found, "m", "twin", 0.05) == []
-    header, rows = mean_rows(found, 0.05)
+    assert beaten(found, "m", "high") == ["low", "twin"]
+    assert beaten(found, "m", "low") == beaten(found, "m", "twin") == []
+    header, rows = mean_rows(found)
     assert header == ["system", "m"]
     assert rows[1][1].endswith("] ac")
 

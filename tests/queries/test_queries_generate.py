@@ -125,7 +125,6 @@ def test_repetitions_and_empty_queries_are_left_out_and_counted():
         "Who is it",
     ]
     assert counts == {"empty": 2, "duplicates": 1, "queries": 2}
-    assert clean(["a", "A"], counts, duplicates=True) == ["a", "A"]
 
 
 def written(folder: Path, queries: dict[str, list[str]]) -> Path:

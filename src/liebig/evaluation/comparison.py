@@ -19,7 +19,7 @@ from pydantic import Field
 
 from liebig.base.config import Config, InputPath
 from liebig.base.errors import DataError, RecipeError
-from liebig.base.statistics import Comparison, Seeds, compare, holm, over_seeds
+from liebig.base.statistics import ALPHA, Comparison, Seeds, compare, holm, over_seeds
 from liebig.evaluation.results import RESULTS, PerQuery, read_per_query, read_results
 from liebig.evaluation.runs import needed_run
 from liebig.evaluation.scoring import (
@@ -49,7 +49,6 @@ class CompareConfig(Config):
     split: str | None = Field(None, description="Split of the collection.")
     measures: tuple[str, ...] = Field((), description="Measures to compare [default: the suite's].")
     baseline: str | None = Field(None, description="Compare every system with this one [default: all pairs].")
-    alpha: float = Field(0.05, gt=0, lt=1, description="Mark differences with an adjusted p of at most this.")
     samples: int = Field(
         10_000, ge=100, description="Number of samples for the bootstrap and the randomisation test."
     )
@@ -171,11 +170,11 @@ def compare_systems(
     return TaskComparison(queries, list(by_name), seeds, tested)
 
 
-def beaten(comparison: TaskComparison, measure: str, name: str, alpha: float) -> list[str]:
+def beaten(comparison: TaskComparison, measure: str, name: str) -> list[str]:
     """The systems that a system is significantly better than."""
     worse = []
     for pair in comparison.pairs:
-        if pair.measure == measure and pair.adjusted <= alpha and name in (pair.a, pair.b):
+        if pair.measure == measure and pair.adjusted <= ALPHA and name in (pair.a, pair.b):
             difference = pair.comparison.difference.mean
             better = pair.a if difference > 0 else pair.b
             if better == name and difference != 0:
@@ -183,7 +182,7 @@ def beaten(comparison: TaskComparison, measure: str, name: str, alpha: float) ->
     return worse
 
 
-def mean_rows(comparison: TaskComparison, alpha: float) -> tuple[list[str], list[list[str]]]:
+def mean_rows(comparison: TaskComparison) -> tuple[list[str], list[list[str]]]:
     """Means with intervals, and letters of the systems that are significantly worse."""
     letters = {name: chr(ord("a") + i % 26) for i, name in enumerate(comparison.systems)}
     measures = list(next(iter(comparison.seeds.values())))
@@ -192,7 +191,7 @@ def mean_rows(comparison: TaskComparison, alpha: float) -> tuple[list[str], list
         cells = []
         for measure in measures:
             seeds = comparison.seeds[name][measure]
-            marks = "".join(letters[other] for other in beaten(comparison, measure, name, alpha))
+            marks = "".join(letters[other] for other in beaten(comparison, measure, name))
             spread = f" ±{seeds.deviation:.4f}" if len(seeds.means) > 1 else ""
             interval = seeds.interval
             cells.append(
@@ -221,12 +220,12 @@ def pair_rows(comparison: TaskComparison) -> tuple[list[str], list[list[str]]]:
     return header, rows
 
 
-def to_json(comparison: TaskComparison, alpha: float) -> dict[str, Any]:
+def to_json(comparison: TaskComparison) -> dict[str, Any]:
     """A tree for compare.json."""
     return {
         "queries": comparison.queries,
         "test": "randomisation",
-        "alpha": alpha,
+        "alpha": ALPHA,
         "systems": list(comparison.systems),
         "seeds": {name: {m: asdict(s) for m, s in of.items()} for name, of in comparison.seeds.items()},
         "pairs": [asdict(pair) for pair in comparison.pairs],

@@ -147,7 +147,7 @@ def matrices_of(table: TaskTable, samples: int, seed: int) -> list[Matrix]:
         return []
     systems, queries = gather(list(rows), rows.values())
     comparison = compare_systems(systems, queries, baseline=None, samples=samples, seed=seed)
-    return _matrices(table.label, to_json(comparison, ALPHA))
+    return _matrices(table.label, to_json(comparison))
 
 
 def stored_matrices(stage: StageRun) -> list[Matrix]:

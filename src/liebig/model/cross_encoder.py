@@ -33,7 +33,7 @@ from liebig.model.folder import model_card, read_tail, write_json, write_tail, w
 from liebig.model.loading import load_classifier, quiet, read_config, readable
 from liebig.model.onnx_graph import WRITERS, is_export, needs, padded, session, write_graph
 from liebig.model.packed import Packed
-from liebig.model.pooling import ACTIVATIONS, check_exportable, pool, pool_padded, through, width_after
+from liebig.model.pooling import ACTIVATIONS, PaddedForward, check_exportable, pool, through, width_after
 from liebig.model.settings import (
     SCORES,
     SentenceTransformersFile,
@@ -268,7 +268,7 @@ class CrossEncoder(nn.Module):
             )
             (beside / "README.md").write_text(card, encoding="utf-8")
 
-    def export(self, folder: Path, *, int8: bool = True, opset: int = 18) -> None:
+    def export(self, folder: Path, *, int8: bool = True) -> None:
         """The same folder with a graph for ONNX Runtime in it, which `load` then runs on the CPU."""
         from transformers import AutoModel, AutoModelForSequenceClassification
 
@@ -282,26 +282,8 @@ class CrossEncoder(nn.Module):
                 str(folder), attn_implementation="eager", local_files_only=True, dtype=torch.float32
             )
         names = ["input_ids", "attention_mask", *["token_type_ids"] * self.segments]
-        graph = Logits(model.eval(), self.pooling, self.tail.to("cpu"))
-        write_graph(graph, folder, names, "logits", int8=int8, opset=opset)
-
-
-class Logits(nn.Module):
-    """Token ids, mask and perhaps token types (B x L) to logits, with transformers' own padded forward."""
-
-    def __init__(self, model: nn.Module, pooling: str | None, tail: nn.ModuleList) -> None:
-        super().__init__()
-        self.model, self.pooling, self.tail = model, pooling, tail
-
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
-    ) -> Tensor:
-        typed = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        out = self.model(input_ids=input_ids, attention_mask=attention_mask, **typed)
-        if self.pooling is None:
-            logits: Tensor = out.logits
-            return logits
-        return through(self.tail, pool_padded(out.last_hidden_state, attention_mask, self.pooling))
+        graph = PaddedForward(model.eval(), self.pooling, self.tail.to("cpu"))
+        write_graph(graph, folder, names, "logits", int8=int8)
 
 
 class OnnxGraph:

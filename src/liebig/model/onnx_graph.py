@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 GRAPH = "model.onnx"
 ABOUT = "onnx.json"
 WRITERS = ("onnx", "onnxscript", "onnxruntime")  # packages that writing a graph needs
+OPSET = 18  # version of the operators
 ADDED = "onnx"  # inside a model's folder: a graph for installations without torch
 Longs = NDArray[np.int64]
 
@@ -68,7 +69,6 @@ def write_graph(
     output: str,
     *,
     int8: bool,
-    opset: int,
     **about: Any,
 ) -> None:
     """Write a module that takes integers of B x L into a folder, as `model.onnx`; `about` is said beside it."""
@@ -80,12 +80,12 @@ def write_graph(
         tensor.data = tensor.data.clone()
     with tempfile.TemporaryDirectory() as scratch:
         plain = Path(scratch) / "plain.onnx"
-        _trace(graph.eval(), plain, inputs, output, opset)
+        _trace(graph.eval(), plain, inputs, output)
         if int8:
             _quantise(plain, folder / GRAPH)
         else:
             _as_one_file(plain, folder / GRAPH)
-    text = json.dumps({"int8": int8, "opset": opset, **about}, indent=2)
+    text = json.dumps({"int8": int8, "opset": OPSET, **about}, indent=2)
     (folder / ABOUT).write_text(text + "\n", encoding="utf-8")
 
 
@@ -117,7 +117,7 @@ def _silent(name: str) -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _trace(graph: nn.Module, path: Path, inputs: Sequence[str], output: str, opset: int) -> None:
+def _trace(graph: nn.Module, path: Path, inputs: Sequence[str], output: str) -> None:
     import torch
 
     example = {name: torch.full((2, 8), 3) for name in inputs}
@@ -134,7 +134,7 @@ def _trace(graph: nn.Module, path: Path, inputs: Sequence[str], output: str, ops
             input_names=list(inputs),
             output_names=[output],
             dynamic_shapes=(axes,) * len(inputs),
-            opset_version=opset,
+            opset_version=OPSET,
             dynamo=True,
             verbose=False,
         )

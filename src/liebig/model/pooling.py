@@ -70,6 +70,30 @@ def pool_padded(states_BLD: Tensor, mask_BL: Tensor, kind: str) -> Tensor:
     return (states_BLD * mask_BL1).sum(1) / mask_BL1.sum(1)
 
 
+class PaddedForward(nn.Module):
+    """Token ids, mask and perhaps token types (B x L) to vectors or logits, by transformers' own forward, for graphs.
+
+    Without a `pooling` it gives the logits of the model's own head; `zero_types` gives all tokens the first type.
+    """
+
+    def __init__(
+        self, model: nn.Module, pooling: str | None, tail: nn.ModuleList, *, zero_types: bool = False
+    ) -> None:
+        super().__init__()
+        self.model, self.pooling, self.tail, self.zero_types = model, pooling, tail, zero_types
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        types = torch.zeros_like(input_ids) if self.zero_types else token_type_ids
+        typed = {} if types is None else {"token_type_ids": types}
+        out = self.model(input_ids=input_ids, attention_mask=attention_mask, **typed)
+        if self.pooling is None:
+            logits: Tensor = out.logits
+            return logits
+        return through(self.tail, pool_padded(out.last_hidden_state, attention_mask, self.pooling))
+
+
 def check_exportable(kind: str) -> None:
     """Refuse a pooling that a graph cannot have."""
     if kind not in PADDED:

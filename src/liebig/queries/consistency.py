@@ -78,17 +78,17 @@ def _common(a: Sequence[str], b: Sequence[str]) -> int:
     return row[-1]
 
 
-def clean(queries: Sequence[str], counts: Counter[str], *, duplicates: bool = False) -> list[str]:
+def clean(queries: Sequence[str], counts: Counter[str]) -> list[str]:
     """The queries that hold a word, each once; case and punctuation do not count."""
-    kept: dict[tuple[str, ...] | int, str] = {}
-    for number, query in enumerate(queries):
+    kept: dict[tuple[str, ...], str] = {}
+    for query in queries:
         text = " ".join(query.split())
         alike = tuple(words(text))
         if not alike:
             counts["empty"] += 1
-        elif not duplicates and alike in kept:
+        elif alike in kept:
             counts["duplicates"] += 1
         else:
-            kept[number if duplicates else alike] = text
+            kept[alike] = text
     counts["queries"] += len(kept)
     return list(kept.values())

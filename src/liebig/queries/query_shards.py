@@ -42,7 +42,6 @@ class QueryShards:
     folder: Path
     size: int
     world: World
-    duplicates: bool = False
     part: StagePart = WHOLE
 
     def make(self, passages: Iterable[Passage], writer: Writer, total: int) -> None:
@@ -87,7 +86,7 @@ class QueryShards:
         """Clean and store a shard; its first line holds the counts."""
         counts: Counter[str] = Counter()
         rows = [
-            {"passage": passage.id, "queries": clean(queries, counts, duplicates=self.duplicates)}
+            {"passage": passage.id, "queries": clean(queries, counts)}
             for passage, queries in zip(passages, writer.finish(written))
         ]
         lines = [json_line(dict(counts)), *map(json_line, rows)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from liebig.base.errors import RecipeError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import counted
+from liebig.base.statistics import ALPHA
 from liebig.base.workspace import Folder
 from liebig.evaluation.comparison import (
     CompareConfig,
@@ -37,8 +38,8 @@ def run(config: CompareConfig, folder: Folder) -> None:
     comparison = compare_systems(
         systems, queries, baseline=config.baseline, samples=config.samples, seed=config.seed
     )
-    folder.write_json(RESULT, to_json(comparison, config.alpha))
-    header, rows = mean_rows(comparison, config.alpha)
+    folder.write_json(RESULT, to_json(comparison))
+    header, rows = mean_rows(comparison)
     pair_header, pairs = pair_rows(comparison)
     folder.write_text(
         "compare.md", markdown(header, rows, left=1) + "\n" + markdown(pair_header, pairs, left=3)
@@ -47,7 +48,7 @@ def run(config: CompareConfig, folder: Folder) -> None:
     show(rich_table("", pair_header, pairs, left=3))
     show(
         f"{counted(queries, 'queries')}; randomisation test, Holm over the pairs of a measure; "
-        f"letters: p (Holm) <= {config.alpha}"
+        f"letters: p (Holm) <= {ALPHA}"
     )
 
 

@@ -138,7 +138,6 @@ class QueriesGenerateConfig(Config):
         default=None, description="Use only passages that are relevant in this split of the collection."
     )
     seed: int = Field(default=0, ge=0, description="Seed of all random numbers.")
-    duplicates: bool = Field(default=False, description="Keep duplicate queries of a passage.")
     split: str = Field(default=GENERATED_SPLIT, description="Split name of the judgements to write.")
     shard: int = Field(
         default=20_000,
@@ -157,7 +156,7 @@ def run(config: QueriesGenerateConfig, folder: Folder) -> None:
     """Write the shards, then the collection."""
     with joined(cpu=config.device == "cpu" or not config.source.on_device) as world:
         world.barrier()  # the first process has prepared the folder
-        shards = QueryShards(folder.path / SHARDS, config.shard, world, config.duplicates, folder.part)
+        shards = QueryShards(folder.path / SHARDS, config.shard, world, folder.part)
         writer, about = config.source.writer(config, world)
         shards.make(chosen(config), writer, _total(config) // (world.size * folder.part.of))
         world.barrier()

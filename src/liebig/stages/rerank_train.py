@@ -68,9 +68,6 @@ class RerankTraining(TrainingStage["RerankTraining.Config", Reranker]):
             default=None, ge=0, lt=1, description="Dropout [default: the model's own]."
         )
         dev: str | None = Field(default=None, description="Split with groups to evaluate on during training.")
-        dev_groups: tuple[InputPath, ...] = Field(
-            default=(), description="Folders with the groups of that split [default: the collection]."
-        )
         measures: tuple[MeasureName, ...] = Field(
             default=("RR@10", "nDCG@10"), description="Measures; the first decides which model is best."
         )
@@ -152,7 +149,7 @@ class RerankTraining(TrainingStage["RerankTraining.Config", Reranker]):
     def _dev(self, collection: Collection, model: CrossEncoder) -> GroupRanking | None:
         if self.config.dev is None:
             return None
-        labelled = read_examples(collection, self.config.dev, groups=self.config.dev_groups)
+        labelled = read_examples(collection, self.config.dev)
         dev = labelled.examples
         grades = {
             query: {dev.passages[p]: 1 for p in dev.positives[i]} for i, query in enumerate(dev.queries)
