@@ -28,7 +28,6 @@ from liebig.evaluation.verdicts import (
     Matrix,
     TaskTable,
     check_of,
-    claims_of,
     matrices_of,
     stored_matrices,
     task_tables,
@@ -98,14 +97,13 @@ def assemble(
         matrices = [matrix for table in tables for matrix in matrices_of(table, samples, seed)]
     check = check_of(stages)
     tested = {table.label: [m for m in matrices if m.label == table.label] or matrices for table in tables}
-    claims = claims_of(stages)
     said = {stage.name: words(stage) for stage in stages}
     titles = {name: f"{what[0].upper()}{what[1:]} ({name})" for name, what in said.items()}
-    verdicts = [*([check.verdict] if check else []), *(claim.sentence for claim in claims)]
+    verdicts = [check.verdict] if check else []
     return Page(
         title=title,
         about=about,
-        verdicts=[*verdicts, *(verdict(table, tested[table.label], claims) for table in tables)],
+        verdicts=[*verdicts, *(verdict(table, tested[table.label]) for table in tables)],
         check=check,
         costs=[_cost(stage, said[stage.name]) for stage in sorted(stages, key=lambda stage: -stage.seconds)],
         total=duration(sum(stage.seconds for stage in stages)),

@@ -174,34 +174,8 @@ def _word(difference: float, p: float) -> str:
     return "better" if difference > 0 else "worse"
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A system against the one baseline that it was compared with, as a sentence."""
-
-    systems: frozenset[str]
-    sentence: str
-
-
-def claims_of(stages: Sequence[StageRun]) -> list[Claim]:
-    """What comparisons of one system with a baseline found, by their first measure."""
-    trees = [(stage, stage.json("compare.json")) for stage in stages]
-    claims = []
-    for stage, tree in trees:
-        if tree is None or not stage.manifest.recipe.get("baseline") or len(tree["systems"]) != 2:
-            continue
-        pair = tree["pairs"][0]
-        change, a, b = pair["comparison"]["difference"], pair["a"], pair["b"]
-        how = ("no measurable difference", "better", "worse")[direction(change["low"], change["high"])]
-        said = f"{a} against {b}: {how}, {pair['measure']} {_interval(change)} on {counted(tree['queries'], 'queries')}"
-        claims.append(Claim(frozenset((a, b)), f"{said[0].upper()}{said[1:]}."))
-    return claims
-
-
-def verdict(table: TaskTable, matrices: Sequence[Matrix], claims: Sequence[Claim] = ()) -> str:
-    """Which system of a task is best by its first measure, and whom it beats beyond chance, as a sentence.
-
-    What a claim says already is not repeated.
-    """
+def verdict(table: TaskTable, matrices: Sequence[Matrix]) -> str:
+    """Which system of a task is best by its first measure, and whom it beats beyond chance, as a sentence."""
     measure = table.measures[0]
     ranked = [entry for entry in table.entries if measure in entry.task.measures]
     ranked.sort(key=lambda entry: -entry.task.measures[measure].mean)
@@ -215,8 +189,7 @@ def verdict(table: TaskTable, matrices: Sequence[Matrix], claims: Sequence[Claim
     words: dict[str, list[str]] = {"better": [], "no significant difference": []}
     for entry in ranked[1:]:
         cell = tested.cells.get((first.system, entry.system)) if tested else None
-        claimed = {first.system, entry.system} in [claim.systems for claim in claims]
-        if cell is not None and not claimed:
+        if cell is not None:
             words.setdefault(cell.word, []).append(f"{entry.system} ({cell.difference:+.3f})")
     beaten, equal = words["better"], words["no significant difference"]
     if beaten:
