@@ -298,7 +298,7 @@ def test_a_separator_is_only_asked_for_where_there_is_a_title():
 
 
 def test_helpers_start_without_torch():
-    names = "liebig.methods.labelled, liebig.text.layout, liebig.store.prepare, liebig.stages.texts"
+    names = "liebig.methods.labelled, liebig.text.layout, liebig.store.prepare"
     code = f"import sys, {names}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 

@@ -28,7 +28,6 @@ BUILT_IN = {
         "passages": "Cut a collection's documents into passages of whole sentences.",
         "tokenizer": "Train a tokenizer on collections; the same texts give the same bytes.",
         "prepare": "Split a collection into sentences and tokens: the memory-mapped store that training reads.",
-        "texts": "Cut a collection into texts of many lengths, passages to phrases, for learning a teacher's vectors.",
     },
     "Train": {
         "pretrain": "Train an encoder on text without labels: Condenser, coCondenser, CoT-MAE, Contriever and others.",
