@@ -41,7 +41,7 @@ from liebig.search.engine_generation import FREQUENCIES, SUMMARY, TERMS, EngineF
 from liebig.search.filters import filterable
 from liebig.search.fusion import SENTENCES
 from liebig.search.retriever_folder import RetrieverDescription
-from liebig.vectors import starts
+from liebig.vectors import vectors_at
 
 CONTENTS, KEY = "contents.npy", "key.txt"
 MEAN = 5e-5  # relative change of the mean length up to which weights of terms are kept
@@ -65,27 +65,17 @@ class PushedVectors:
         shards = self._index.stored()
         if shards is None:
             raise DataError("the vectors are not stored here", file=path, fix="build the retriever again")
-        self._shards, self._starts = shards, np.array(starts(shards))
+        self._shards = shards
         self.about, self.width = dict(self._index.about), self._index.width
         self.pieces = bool(self.about.get("pieces"))
 
     def of(self, passage: str) -> Iterator[tuple[str, NDArray[np.float32]]]:
-        if not self.pieces:
-            number = self._index.find(passage)
-            if number is None:
-                raise DataError(f"the passage {passage!r} has no vector", fix="build the retriever again")
-            yield passage, self._vector(number)
-            return
-        place = 0
-        while (number := self._index.find(f"{passage}#{place}")) is not None:
-            yield f"{passage}#{place}", self._vector(number)
-            place += 1
-
-    def _vector(self, number: int) -> NDArray[np.float32]:
-        shard = int(np.searchsorted(self._starts, number, side="right")) - 1
-        row = number - int(self._starts[shard])
-        vector: NDArray[np.float32] = self._shards[shard].vectors[row : row + 1].decode()[0]
-        return vector
+        found = self._index.vectors_of(passage, self.pieces)
+        if not found and not self.pieces:
+            raise DataError(f"the passage {passage!r} has no vector", fix="build the retriever again")
+        numbers = np.array([number for _, number in found], np.int64)
+        for (id, _), vector in zip(found, vectors_at(self._shards, numbers, self.width)):
+            yield id, vector
 
 
 class PushedRetriever:

@@ -200,10 +200,7 @@ def _vector_ids(index: Index | None, id: str) -> list[str]:
         return []
     if not index.about.get("pieces"):
         return [id]
-    ids: list[str] = []
-    while index.find(piece := f"{id}#{len(ids)}") is not None:
-        ids.append(piece)
-    return ids
+    return [piece for piece, _ in index.vectors_of(id, pieces=True)]
 
 
 class CompactConfig(Config):

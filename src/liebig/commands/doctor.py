@@ -32,7 +32,7 @@ from liebig.indexes.base import Index
 from liebig.search.embed import Embedder
 from liebig.search.retriever_folder import NAME, PARTS, RetrieverDescription, read
 from liebig.search.systems import layouts_of
-from liebig.vectors import Shard, starts
+from liebig.vectors import Shard, starts, vectors_at
 
 if TYPE_CHECKING:
     import torch
@@ -279,7 +279,7 @@ class StoredSample:
 
 def sample(shards: Sequence[Shard], passage: Callable[[str], Passage], pieces: bool) -> StoredSample:
     """Vectors drawn from all over an index; of a passage with several, the first."""
-    firsts, passages, rows = starts(shards), [], []
+    firsts, passages, numbers = starts(shards), list[Passage](), list[int]()
     for draw in range(min(SAMPLE * 8, firsts[-1])):
         number = int(permute(draw, firsts[-1], 0))
         place = int(np.searchsorted(firsts, number, side="right")) - 1
@@ -288,10 +288,13 @@ def sample(shards: Sequence[Shard], passage: Callable[[str], Passage], pieces: b
         if row in shard.deleted or (pieces and not id.endswith("#0")):
             continue
         passages.append(passage(id.removesuffix("#0") if pieces else id))
-        rows.append(shard.vectors[row : row + 1].decode()[0])
+        numbers.append(number)
         if len(passages) == SAMPLE:
             break
-    return StoredSample(passages, np.array(rows, np.float32), shards[0].vectors.type if shards else "fp32")
+    if not shards:
+        return StoredSample([], np.zeros((0, 0), np.float32), "fp32")
+    vectors = vectors_at(shards, np.array(numbers, np.int64), shards[0].vectors.codes.shape[1])
+    return StoredSample(passages, vectors, shards[0].vectors.type)
 
 
 def compare(encoder: Encoder, stored: StoredSample, about: Mapping[str, Any]) -> Finding:

@@ -122,6 +122,15 @@ class Index(ABC):
     def find(self, id: str) -> int | None:
         """The number of the vector with this id."""
 
+    def vectors_of(self, text: str, pieces: bool) -> list[tuple[str, int]]:
+        """Ids and numbers of a text's vectors: that under its own id, or those of its pieces text#0, text#1, …"""
+        found: list[tuple[str, int]] = []
+        while (number := self.find(id := f"{text}#{len(found)}" if pieces else text)) is not None:
+            found.append((id, number))
+            if not pieces:
+                break
+        return found
+
     @abstractmethod
     def info(self) -> dict[str, Any]:
         """What is in the index, for people."""

@@ -16,7 +16,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from liebig.base.progress import counted
 from liebig.indexes import exact_cpu
-from liebig.vectors import Longs, Shard, starts
+from liebig.vectors import Longs, Shard, starts, vectors_at
 from liebig.vectors.quantise import Floats
 from liebig.vectors.ranked import Ranked
 
@@ -66,20 +66,12 @@ def draw(shards: Sequence[Shard], k: int, count: int, seed: int = 0, queries: Fl
             [np.zeros(0, np.int64), *(_there(s, a) for s, a in zip(shards, starts(shards)))]
         )
         own = np.sort(random.permutation(there)[:count])
-        sample = _vectors(shards, own)
+        sample = vectors_at(shards, own, shards[0].vectors.codes.shape[1])
     return Sample(sample, _without_own(exact_cpu.search(sample, shards, k + 1), own, k), own, k)
 
 
 def _there(shard: Shard, first: int) -> Longs:
     return first + np.setdiff1d(np.arange(len(shard)), shard.deleted)
-
-
-def _vectors(shards: Sequence[Shard], numbers: Longs) -> Floats:
-    parts = []
-    for first, shard in zip(starts(shards), shards):
-        rows = numbers[(numbers >= first) & (numbers < first + len(shard))] - first
-        parts.append(shard.vectors[rows].decode())
-    return np.concatenate(parts)
 
 
 def _without_own(ranked: Ranked, own: Longs, k: int) -> Ranked:

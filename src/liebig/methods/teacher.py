@@ -54,7 +54,7 @@ from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch
 from liebig.train.distributed import World
 from liebig.train.objective import Contrast, Represented
-from liebig.vectors import Shard, Vectors, starts
+from liebig.vectors import Shard, Vectors, starts, vectors_at
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -266,11 +266,7 @@ class TeacherFolder:
 
     def rows(self, numbers: Ints) -> Floats:
         """The vectors of these numbers, in their order, of length 1."""
-        out = np.empty((len(numbers), self.width), np.float32)
-        shard = np.searchsorted(self.firsts, numbers, side="right") - 1
-        for one in np.unique(shard).tolist():
-            here = shard == one
-            out[here] = self.shards[one].vectors[numbers[here] - self.firsts[one]].decode()
+        out = vectors_at(self.shards, numbers, self.width)
         out /= np.maximum(np.linalg.norm(out, axis=1, keepdims=True), TINY)
         return out
 

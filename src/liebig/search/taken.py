@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from itertools import count, takewhile
 from typing import Literal
 
 import numpy as np
@@ -16,10 +15,9 @@ from liebig.collection import Collection
 from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
 from liebig.indexes import open_index
-from liebig.indexes.base import Index
 from liebig.search.encode_shards import SENTENCES
 from liebig.search.encode_texts import What
-from liebig.vectors import SHARDS, write_shard, write_summary
+from liebig.vectors import SHARDS, vectors_at, write_shard, write_summary
 
 
 class TakenConfig(Config):
@@ -47,7 +45,10 @@ def take(config: TakenConfig, folder: Folder) -> None:
         shutil.rmtree(folder.path / part, ignore_errors=True)
     with CollectionWriter(folder.path) as writer:
         for passage in Collection(config.source).passages():
-            numbered = [_rows_of(index, passage.id, pieces) for _, index, pieces in indexes]
+            numbered = [
+                index.vectors_of(passage.id, pieces) if index.stored() is not None else []
+                for _, index, pieces in indexes
+            ]
             if all(numbered):
                 writer.add(Item(passage, Where(str(config.source))))
                 for all_rows, own in zip(rows, numbered):
@@ -55,23 +56,10 @@ def take(config: TakenConfig, folder: Folder) -> None:
     for (path, index, pieces), named in zip(indexes, rows):
         shards = index.stored() or ()
         kind = shards[0].vectors.type if shards else "fp16"
-        ends = np.cumsum([len(shard) for shard in shards])
-        numbers = np.array([number for _, number in named], np.int64)
-        owners = np.searchsorted(ends, numbers, side="right")
-        vectors = np.zeros((len(numbers), index.width), np.float32)
-        for place, shard in enumerate(shards):
-            mine = np.flatnonzero(owners == place)
-            vectors[mine] = shard.vectors[numbers[mine] - (ends[place] - len(shard))].decode()
+        vectors = vectors_at(shards, np.array([number for _, number in named], np.int64), index.width)
         (path / SHARDS).mkdir(parents=True)
         write_shard(path / SHARDS / "00000", [name for name, _ in named], vectors, kind)
         write_summary(path, kind, index.width, ["00000"], {"pieces": pieces}, len(named))
-
-
-def _rows_of(index: Index, id: str, pieces: bool) -> list[tuple[str, int]]:
-    """The ids and numbers of a passage's vectors; none where the back end keeps no vectors."""
-    names = (f"{id}#{number}" for number in count()) if pieces else iter([id])
-    rows = ((name, index.find(name)) for name in names) if index.stored() is not None else iter(())
-    return [(name, row) for name, row in takewhile(lambda pair: pair[1] is not None, rows) if row is not None]
 
 
 STAGE = Stage("taken", TakenConfig, take, part_of="update")

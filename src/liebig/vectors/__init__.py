@@ -190,18 +190,25 @@ class Vectors:
         chosen = (
             np.sort(rng.choice(total, min(count, total), replace=False)) if total else np.zeros(0, np.int64)
         )
-        parts, start = [np.zeros((0, self.width), np.float32)], 0
-        for shard in self.shards:
-            local = chosen[(chosen >= start) & (chosen < start + len(shard))] - start
-            local = local[~np.isin(local, shard.deleted)]
-            parts.append(shard.vectors[local].decode())
-            start += len(shard)
-        return np.concatenate(parts)
+        gone = [first + shard.deleted for first, shard in zip(starts(self.shards), self.shards)]
+        there = chosen[~np.isin(chosen, np.concatenate([np.zeros(0, np.int64), *gone]))]
+        return vectors_at(self.shards, there, self.width)
 
 
 def starts(shards: Sequence[Shard]) -> list[int]:
     """The number of each shard's first vector, and the number past the last."""
     return [0, *np.cumsum([len(shard) for shard in shards], dtype=np.int64).tolist()]
+
+
+def vectors_at(shards: Sequence[Shard], numbers: Longs, width: int) -> Floats:
+    """The vectors of these numbers, in their order."""
+    firsts = np.array(starts(shards), np.int64)
+    owners = np.searchsorted(firsts, numbers, side="right") - 1
+    vectors = np.empty((len(numbers), width), np.float32)
+    for owner in np.unique(owners).tolist():
+        mine = owners == owner
+        vectors[mine] = shards[owner].vectors[numbers[mine] - firsts[owner]].decode()
+    return vectors
 
 
 def without(shards: Sequence[Shard], numbers: Longs) -> list[Shard]:
