@@ -133,4 +133,7 @@ def test_a_folder_without_sentences_is_read_as_before(made, tmp_path):
 
 def test_sentences_are_not_cut_into_pieces_again(tmp_path):
     with pytest.raises(LiebigError, match="one vector of each sentence"):
-        parse(EncodeConfig, {"model": str(tmp_path), "source": str(tmp_path), "what": "sentences", "long": "max"})
+        parse(
+            EncodeConfig,
+            {"model": str(tmp_path), "source": str(tmp_path), "what": "sentences", "long": "max"},
+        )
