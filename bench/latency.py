@@ -188,7 +188,8 @@ def ours(folder: Path, texts: Sequence[str], args: argparse.Namespace) -> Callab
     vectors = Once(QueryEncoder(whole := index(0)))
     systems.append(of_texts(whole, vectors))
     sentences = SentenceScores(index(args.sentences), vectors) if args.sentences else None
-    hybrid = Hybrid(systems, weighted_by(0.45, "spread", 0.25 if args.sentences else 0.0, 0.3), sentences)
+    fuse = weighted_by(0.45, "spread", 0.25 if args.sentences else 0.0, 0.3)
+    hybrid = Hybrid(systems, lambda _: fuse, sentences)
     if not texts:
         return lambda question: hybrid.answer([Query("", question)], HITS)
     return lambda question: hybrid.search([Query("", question)], HITS)

@@ -62,7 +62,7 @@ def test_the_first_hits_are_ordered_by_both_scores_and_those_below_stay():
         known = {"p1": -1.0, "p2": 3.0, "p3": 1.0}
         return [np.array([known[p.id] for p in passages], np.float32) for _, passages in pairs]
 
-    hybrid = Hybrid(parts, lambda lists: lists[0])
+    hybrid = Hybrid(parts, lambda _: lambda lists: lists[0])
     system = Reranked(hybrid, score, lambda id: Passage(id, ""), depth=3)
     answer = system.answer(queries, 4)
     # (9, 8, 5) and (-1, 3, 1) are (1, .75, 0) and (0, 1, .5), and each counts half.

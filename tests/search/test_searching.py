@@ -211,7 +211,7 @@ def test_a_weight_of_one_is_the_first_system_alone():
 
 
 def test_a_hybrid_gives_its_parts_and_the_whole():
-    answer = Hybrid([Many(), Other()], weighted_by(0.5, "minmax")).answer([Query("q", "x")], 2)
+    answer = Hybrid([Many(), Other()], lambda _: weighted_by(0.5, "minmax")).answer([Query("q", "x")], 2)
     assert [len(hits) for hits in answer.hits] == [2]
     assert {name: len(lists[0]) for name, lists in answer.parts.items()} == {"many": 52, "other": 52}
 
@@ -254,7 +254,7 @@ def test_a_hybrid_scores_what_it_found_by_its_best_sentence():
         def search(self, queries, k):
             return [found[1] for _ in queries]
 
-    answer = Hybrid([Few()], weighted_by(0.0, "minmax"), scores).answer([Query("q", "x")], 2)
+    answer = Hybrid([Few()], lambda _: weighted_by(0.0, "minmax"), scores).answer([Query("q", "x")], 2)
     assert answer.parts["sentences"] == [hits]
 
 

@@ -32,7 +32,15 @@ from liebig.measures.evaluator import (
     evaluate,
     judgements_from_mapping as from_mapping,
 )
-from liebig.search.fusion import SENTENCE_SHARE, SENTENCES, Comparable, Hits, shares_of, spread_at
+from liebig.search.fusion import (
+    SENTENCE_SHARE,
+    SENTENCES,
+    Comparable,
+    Hits,
+    exact_weight,
+    shares_of,
+    spread_at,
+)
 from liebig.search.retriever_folder import Norm, SystemName
 from liebig.search.systems import Recorded, Reranked, SentenceScores, System
 
@@ -231,8 +239,11 @@ class SystemJudge:
             case "dense":
                 return self.hits[choice.encoder]
             case "hybrid":
-                weights = shares_of(choice.weight, SENTENCE_SHARE if choice.sentences else 0.0)
-                return [one.weighted(weights, DEPTH) for one in self._comparable(choice)]
+                share = SENTENCE_SHARE if choice.sentences else 0.0
+                return [
+                    one.weighted(shares_of(max(choice.weight, exact_weight(query.text)), share), DEPTH)
+                    for query, one in zip(self._queries, self._comparable(choice))
+                ]
             case "reranked":
                 return self._reranked(choice).search(self._queries, DEPTH)
             case _:

@@ -126,7 +126,7 @@ def judge(folder: Path) -> JudgedBuild:
     chosen = check.read(folder / str(now.checks))["chosen"]
     compared = {
         SystemChoice(system="bm25").name: systems["bm25"],
-        BASELINE.name: Hybrid([systems["bm25"], before], weighted_by(PLAIN, "minmax")),
+        BASELINE.name: Hybrid([systems["bm25"], before], lambda _: weighted_by(PLAIN, "minmax")),
     }
     compared.setdefault(chosen, systems[now.system])
     values = {}

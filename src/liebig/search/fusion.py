@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -16,6 +17,16 @@ Fuse = Callable[[Sequence[Hits]], Hits]
 SENTENCES = "sentences"  # the name of their part in a hybrid
 FUSION_DEPTH = 100  # passages that each system of a hybrid is asked for at least
 SENTENCE_SHARE = 0.25  # of the weight of vectors in a hybrid, that of sentences (chosen on three dev sets)
+# What is asked for letter by letter: lru_cache, os.path, CreateFileW, --dry-run, a/b/c.txt, sha256, KB-4711, 4711234.
+EXACT = re.compile(
+    r"--[a-z][\w-]+|\w*[^\W_]_[^\W_]\w*|\w*[a-z][A-Z]\w*|(?=.*[A-Za-z])[\w@-]+(?:(?:\.|::|\\)[\w@-]{2,})+"
+    r"|~?/[\w./-]{2,}|\w+/\w+[/.][\w/.-]+|\w*\d[A-Za-z]+\d\w*|(?=\w{4})[A-Za-z]+\d\w*|[A-Z]{2,}-\d+\w*|\d{5,}",
+    re.ASCII,
+)
+QUOTING = ".,;:?!()[]{}\"'`"  # around a word, and no part of it
+LONGEST_EXACT = 200  # characters
+# The least weight of BM25 where all words of a question are such, and where some are (experiments/exact.py).
+EXACT_ALONE, EXACT_AMONG = 0.7, 0.4
 SPREAD_RANK, SPREAD_TIMES = 10, 1.85  # of the difference that `spread_at` measures (chosen on three dev sets)
 
 
@@ -97,6 +108,18 @@ def weighted_by(weight: float, norm: Norm, sentences: float = 0.0, spread: float
     """
     weights = shares_of(weight, sentences)
     return partial(weighted, weights=weights, norm=norm, spreads=(None, *(spread for _ in weights[1:])))
+
+
+def exact_weight(question: str) -> float:
+    """The least weight of BM25 for a question that names something letter by letter: a function, a file, an error.
+
+    Vectors know little of such names. A question of nothing else asks for the passages that have them.
+    """
+    words = [word.strip(QUOTING) for word in question.split()]
+    exact = [len(word) <= LONGEST_EXACT and EXACT.fullmatch(word) is not None for word in words]
+    if not any(exact):
+        return 0.0
+    return EXACT_ALONE if all(exact) else EXACT_AMONG
 
 
 def shares_of(weight: float, sentences: float = 0.0) -> tuple[float, ...]:

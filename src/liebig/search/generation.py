@@ -24,7 +24,7 @@ from liebig.collection import KINDS, Collection
 from liebig.indexes import open_index
 from liebig.search.filters import Facets, Filters, Owners, Passing
 from liebig.search.floor import Floor
-from liebig.search.fusion import SENTENCE_SHARE, SENTENCES, Hits, weighted_by
+from liebig.search.fusion import SENTENCE_SHARE, SENTENCES, Fuse, Hits, exact_weight, weighted_by
 from liebig.search.matching import WordMatcher
 from liebig.search.query_language import ParsedQuery
 from liebig.search.retriever_folder import SYSTEMS, RetrieverDescription, SystemName
@@ -223,8 +223,11 @@ class Generation:
             sentences = self._sentence_scores(shared)
             share = 0.0 if sentences is None else SENTENCE_SHARE
             now = self.description
-            fuse = weighted_by(now.weight, now.norm, share, now.spread)
-            made["hybrid"] = Hybrid([made["bm25"], made["dense"]], fuse, sentences)
+
+            def fuse_for(question: str) -> Fuse:
+                return weighted_by(max(now.weight, exact_weight(question)), now.norm, share, now.spread)
+
+            made["hybrid"] = Hybrid([made["bm25"], made["dense"]], fuse_for, sentences)
         if "reranked" in self.names:
             best = made.get("hybrid") or next(iter(made.values()))
             made["reranked"] = Reranked(best, self._rerank, self.passage, self.description.depth)

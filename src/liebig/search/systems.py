@@ -354,13 +354,16 @@ class SentenceScores:
 class Hybrid(System):
     """Several systems asked at once, their answers fused; each is asked for FUSION_DEPTH passages at least.
 
-    What they found may be scored by its sentences, too, as one more part.
+    How, may depend on the text of a question. What they found may be scored by its sentences, too, as one more part.
     """
 
     def __init__(
-        self, systems: Sequence[System], fuse: Fuse, sentences: SentenceScores | None = None
+        self,
+        systems: Sequence[System],
+        fuse_for: Callable[[str], Fuse],
+        sentences: SentenceScores | None = None,
     ) -> None:
-        self.name, self.systems, self._fuse, self._sentences = "hybrid", systems, fuse, sentences
+        self.name, self.systems, self._fuse_for, self._sentences = "hybrid", systems, fuse_for, sentences
 
     def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
         return self.answer(queries, k).hits
@@ -370,7 +373,8 @@ class Hybrid(System):
         parts = {system.name: system.search(queries, depth) for system in self.systems}
         if self._sentences is not None:
             parts[SENTENCES] = self._sentences.search(queries, list(zip(*parts.values())), depth)
-        return Answer([self._fuse(lists)[:k] for lists in zip(*parts.values())], parts)
+        fused = [self._fuse_for(query.text)(lists) for query, lists in zip(queries, zip(*parts.values()))]
+        return Answer([hits[:k] for hits in fused], parts)
 
 
 class Reranked(System):

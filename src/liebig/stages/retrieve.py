@@ -135,7 +135,7 @@ def _of_indexes(config: RetrieveConfig, collection: Collection, summary: dict[st
     if len(systems) == 1:
         return systems[0]
     summary["weight"] = config.weight
-    return Hybrid(systems, weighted_by(config.weight, "minmax"))
+    return Hybrid(systems, lambda _: weighted_by(config.weight, "minmax"))
 
 
 def _write(folder: Folder, system: System, collection: Collection, config: RetrieveConfig) -> bool:
