@@ -79,7 +79,12 @@ class Form(BaseModel):
     def outline(self) -> type[Config]:
         """The config of the stage as far as its plain fields go; tables and lists are accepted as they are."""
         fields: dict[str, Any] = {
-            name: (_annotation(about), ... if about.get(REQUIRED) else Field(None, validate_default=False))
+            name: (
+                _annotation(about),
+                Field(description=about[REQUIRED])
+                if REQUIRED in about
+                else Field(None, validate_default=False),
+            )
             for name, about in self.fields.items()
         }
         return create_model(self.name, __base__=Config, **fields)
@@ -201,8 +206,9 @@ SCALARS: dict[str, Any] = {"string": str, "integer": int, "number": float, "bool
 
 
 def _described(field: FieldInfo, schema: dict[str, Any]) -> dict[str, Any]:
-    """What a mistake in a field is recognised by: whether it is required, its schema, and whether it is a path read."""
-    about: dict[str, Any] = {REQUIRED: True} if field.is_required() else {}
+    """What a mistake in a field is recognised by: its schema, whether it is a path read, and what it is for where it is
+    required."""
+    about: dict[str, Any] = {REQUIRED: field.description} if field.is_required() else {}
     if not _is_plain(field.annotation):
         return about
     marks = f"{field.annotation} {field.metadata}"

@@ -218,7 +218,7 @@ MISTAKES = [  # the words, and what is said
     (["encode", ".", "windw=3", "--out", "out"], "write window"),
     (["pretrain", "--foo"], "No such option: --foo"),
     (["pretrain", "objectiv.kind=mlm", "--out", "out"], "write objective"),
-    (["retrieve", "--out", "out"], "collection is missing."),
+    (["retrieve", "--out", "out"], "collection is missing. To fix it: give collection with queries."),
     (["evaluate", "a.trec", "--out", "out"], "collections is missing."),
     (["index", "here", "there"], "'there' is one vectors too many."),
 ]

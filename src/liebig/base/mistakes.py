@@ -56,7 +56,8 @@ def _explained(
     if first["type"] == "extra_forbidden":
         return f"{where} is not a key here (value {value!r})", _nearest_key(models, str(path[-1]))
     if first["type"] == "missing":
-        return f"{where} is missing", None
+        owners, _ = walk(model, first["loc"][:-1], tree)
+        return f"{where} is missing", _what_to_give(owners, str(path[-1]))
     kinds = [kind for m in models if (kind := tag(m))] if path else []
     choices = _choices(alike)
     if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
@@ -83,6 +84,14 @@ def _nearest_key(models: Iterable[type[BaseModel]], name: str) -> str | None:
     names = sorted({field for model in models for field in model.model_fields})
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"write {near[0]}" if near else (f"use one of {', '.join(names)}" if names else None)
+
+
+def _what_to_give(models: Iterable[type[BaseModel]], name: str) -> str | None:
+    """What a key is for, by the description that `--help` shows."""
+    said = next((m.model_fields[name].description for m in models if name in m.model_fields), None)
+    if said is None:
+        return None
+    return f"give {said[0].lower() if said[1:2].islower() else said[0]}{said[1:].rstrip('.')}"
 
 
 def _choices(errors: Iterable[Any]) -> list[str]:

@@ -246,7 +246,9 @@ def _detect_in_folder(folder: InputSource, ledger: Ledger) -> list[Match]:
     rest = [file for file in everything if file not in read]
     if not everything:
         raise DataError(
-            "the folder contains nothing that can be read", file=folder.label, fix="name its files"
+            "the folder contains nothing that can be read",
+            file=folder.label,
+            fix="name a folder that has documents",
         )
     if rest:
         documents.append(Match(FileSelection(folder, rest), texts, f"a folder of {len(rest):,} files"))

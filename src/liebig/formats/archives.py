@@ -213,9 +213,8 @@ def _inside(source: InputSource, members: Members) -> Members:
     for name in members:
         is_absolute = name.startswith(("/", "\\")) or DRIVE.match(name)
         if is_absolute or ".." in PurePosixPath(name.replace("\\", "/")).parts:
-            raise DataError(
-                f"the archive has a member that points outside of it, {name!r}", file=source.label
-            )
+            what = f"the archive has a member that points outside of it, {name!r}"
+            raise DataError(what, file=source.label, fix="unpack it and name the folder")
     return members
 
 
