@@ -104,9 +104,7 @@ def _make_all(ray: Any, stage: Stage, config: Config, root: Path, count: int, gp
                         f"part {place + 1}/{count} failed {RETRIES + 1} times: {str(error).strip().splitlines()[-1]}",
                         fix="look at the workers' memory and logs; the same command goes on",
                     ) from None
-                if said:
-                    for other in waiting:
-                        ray.cancel(other)
+                if said:  # Other parts end with this process; `ray.cancel` may abort it, by a race in Ray.
                     raise LiebigError(said)
                 bar.advance()
     return folders
