@@ -161,6 +161,13 @@ def test_with_another_encoder_the_prior_counts_for_less():
     assert np.all(np.diag(other.covariance)[1:] > np.diag(bundled.covariance)[1:])
 
 
+def test_the_result_is_a_sentence_too_where_the_plain_hybrid_gives_words_too_little():
+    judge = judge_of({"bm25": 0.9, "start": 0.1, "start+": 0.3})
+    decision = judging.decided([judge], signs={"abroad": 1.0})
+    assert (decision.choice.system, decision.choices.index(BASELINE) in decision.eligible) == ("bm25", False)
+    assert check_text.headline(decision).startswith("Words alone (BM25) answer best here, with ")
+
+
 def test_the_result_is_one_sentence():
     checks = check.judged([judge_of({"bm25": 0.4, "start": 0.4, "start+": 0.5})])
     assert checks["headline"].startswith("Words and meaning together answer best here, with ")

@@ -40,7 +40,7 @@ def headline(decision: Decision) -> str:
         if one in decision.choices and one != choice
     }
     losses = {name: belief.difference(best, place)[0] for name, place in there.items()}
-    rivals = [place for place in there.values() if place in decision.eligible]
+    rivals = [place for name, place in there.items() if name != LONE["dense"]]  # which is never served
     least, rival = min((belief.probability(best, place), place) for place in rivals)
     cost = belief.loss(best, rival) / max(1 - least, 1e-9)
     lost = ", ".join(
