@@ -1,11 +1,11 @@
-"""The mean of the start's and a student's weights, and its projection centred and with a flatter spectrum.
+"""The mean of the start's and of students' weights, and its projection with a flatter spectrum.
 
-    python experiments/encoders/v3/mean.py --start FOLDER --student EXPORT --texts FILE... --out OUT
+    python experiments/encoders/v3/mean.py --start FOLDER --students A B --shares 1 1 2 --texts FILE... --out OUT
 
-Both students have projections of their own, so the start's is first fitted to what the other one makes of 9,000 texts
-of all files. Then each weight is the mean of both. At last the projection loses the mean of unit vectors, at the median
-length, and each principal direction is divided by its variance to the power --power: a few directions hold most of the
-variance. Dev splits chose the power. Ten minutes of a core.
+The students have the same targets, and so projections that can be averaged; the start's is first fitted to what their
+mean makes of 6,000 texts of all files. Then each weight is the mean of all by --shares, the start's first. At last each
+principal direction of the projection is divided by its variance to the power --power: a few directions hold most of
+the variance. Dev splits chose shares and power. Ten minutes of a core.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from judge import unit
 from student import Batches, Student, fit_head, packaged, read_export
 from texts import LONGEST, Views, read_rows, tokens_of
 
-ROWS, LARGE, TEXTS = 1500, 2e6, 9000  # rows read of a file, bytes of a large file, texts in all
+ROWS, LARGE, TEXTS = 1500, 2e6, 6000  # rows read of a file, bytes of a large file, texts in all
 NORM = 0.84  # of the targets: what the start reaches of unit vectors
 
 
@@ -53,14 +53,13 @@ def outputs(student: Student, batches: Batches, count: int) -> Any:
 
 
 def flatten(student: Student, vectors: Any, power: float) -> None:
-    """Take the mean off, and divide the principal directions of unit vectors by their variance to a power."""
+    """Divide the principal directions of unit vectors by their variance to a power."""
     width, units = student.width, unit(vectors)
     mean = units.mean(0)
     variance, directions = torch.linalg.eigh(((units - mean).T @ (units - mean) / len(units)).double())
     variance, directions = variance.flip(0)[:width].float(), directions.flip(1)[:, :width].float()
     turn = directions * (variance / variance[0] + 1e-3) ** -power
-    shift = student.head_bias.detach() - vectors.norm(dim=1).median() * mean
-    student.set_head(turn.T @ student.head.detach(), turn.T @ shift)
+    student.set_head(turn.T @ student.head.detach(), turn.T @ student.head_bias.detach())
 
 
 def main() -> None:
@@ -68,23 +67,36 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--start", type=Path, required=True, help="a packed encoder")
-    parser.add_argument("--student", type=Path, required=True, help="what `train.py` wrote")
+    parser.add_argument("--students", type=Path, nargs="+", required=True, help="what `train.py` wrote")
+    parser.add_argument(
+        "--shares", type=float, nargs="+", required=True, help="of the start and of each student"
+    )
     parser.add_argument("--texts", type=Path, nargs="+", required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--share", type=float, default=0.5, help="of the start")
-    parser.add_argument("--power", type=float, default=0.05)
+    parser.add_argument("--power", type=float, default=0.06)
     args = parser.parse_args()
+    if len(args.shares) != 1 + len(args.students):
+        parser.error(f"--shares: {1 + len(args.students)} numbers are needed, the start's first")
     device, tokenizer = torch.device("cpu"), args.start / "tokenizer.json"
     start = Student(packaged(args.start), 12, device, tokenizer)
-    student = Student(read_export(args.student), 12, device, tokenizer)
+    mean, *others = (Student(read_export(path), 12, device, tokenizer) for path in args.students)
+    of_start, total, *shares = args.shares
+    for other, share in zip(others, shares):
+        total += share
+        blend(mean, other, share / total)
     texts = sample(args.texts)
     batches = Batches(*tokens_of(tokenizer, texts, LONGEST), device)
-    fit_head(start, batches, NORM * unit(outputs(student, batches, len(texts))), len(texts))
-    with torch.no_grad():
-        for mean, other in zip(student.parameters(), start.parameters()):
-            mean.lerp_(other, args.share)
-    flatten(student, outputs(student, batches, len(texts)), args.power)
-    student.export(args.out, {"share": args.share, "power": args.power, "texts": len(texts)})
+    fit_head(start, batches, NORM * unit(outputs(mean, batches, len(texts))), len(texts))
+    blend(mean, start, of_start / (total + of_start))
+    flatten(mean, outputs(mean, batches, len(texts)), args.power)
+    mean.export(args.out, {"shares": args.shares, "power": args.power, "texts": len(texts)})
+
+
+@torch.no_grad()
+def blend(student: Student, other: Student, share: float) -> None:
+    """Bring every weight nearer to the other's by a share."""
+    for mine, theirs in zip(student.parameters(), other.parameters()):
+        mine.lerp_(theirs, share)
 
 
 if __name__ == "__main__":
