@@ -95,7 +95,7 @@ def test_the_card_says_what_was_measured(packed):
     assert "| mini + bm25 | 0.750 | **0.7500** |  |" in card
 
 
-def test_a_projection_is_centred_and_its_spectrum_made_flatter():
+def test_the_spectrum_of_a_projection_is_made_flatter():
     mean, draw = script("mean"), torch.Generator().manual_seed(0)
 
     class Projection:
@@ -111,9 +111,24 @@ def test_a_projection_is_centred_and_its_spectrum_made_flatter():
     for projection, power in zip(projections, (0.0, 0.25)):
         mean.flatten(projection, vectors, power)
     turned, flatter = (states @ projection.head.T + projection.head_bias for projection in projections)
-    centred = vectors - vectors.norm(dim=1).median() * units.mean(0)
     _, _, plane = torch.linalg.svd(units - units.mean(0), full_matrices=False)
-    expected = centred @ plane[:3].T
+    expected = vectors @ plane[:3].T
     torch.testing.assert_close(turned @ turned.T, expected @ expected.T, rtol=1e-4, atol=1e-4)
     ratios = [values.std(0)[0] / values.std(0)[2] for values in (turned, flatter)]
     assert ratios[1] < ratios[0]
+
+
+def test_students_are_blended_by_their_shares():
+    mean = script("mean")
+
+    class Weights:
+        def __init__(self, value):
+            self.values = [torch.full((2,), value)]
+
+        def parameters(self):
+            return self.values
+
+    mine = Weights(1.0)
+    mean.blend(mine, Weights(4.0), 2 / 3)
+    mean.blend(mine, Weights(11.0), 1 / 4)
+    torch.testing.assert_close(mine.values[0], torch.full((2,), (11.0 + 1.0 + 2 * 4.0) / 4))
